@@ -214,6 +214,10 @@ impl UserData {
                 missing,
                 "a copy of the profile lacks cookies, it is made again"
             );
+            // It has as many files as the profile.
+            spawn_blocking(move || drop(copy))
+                .await
+                .map_err(io::Error::other)?;
         };
         let source = open_source(copy.path())?;
         let format = ArchiveFormat::TarZstd(level);

@@ -27,6 +27,17 @@ pub struct Page {
     pub offset: Offset,
 }
 
+impl Page {
+    /// Returns the page with at most `entries` entries.
+    #[must_use]
+    pub fn of_at_most(self, entries: u32) -> Page {
+        Page {
+            limit: Limit(self.limit.0.min(entries)),
+            ..self
+        }
+    }
+}
+
 impl Limit {
     pub const MAX: u32 = 100;
 

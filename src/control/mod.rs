@@ -252,7 +252,6 @@ pub async fn start(
     let hosts = hosts(fleets, &state_dir, &store, &replays, &shutdown);
     let browsers = browsers(&store, &hosts, (&replays, &profiles), &shutdown);
     recover(&browsers, &membership.leadership, (&replays, &profiles)).await?;
-    let projects = Projects::new(store.clone(), browsers.clone(), shutdown.clone());
     let control = Control {
         services: Arc::new(Services {
             pools: pools(&store, &hosts, &browsers, &shutdown),
@@ -265,7 +264,7 @@ pub async fn start(
             audit: AuditLog::start(store.clone()),
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token(&config),
-            projects,
+            projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
             store,
             browsers,
             replays,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::{
-    body::{Body, BodyDataStream},
+    body::{Body, BodyDataStream, HttpBody},
     extract::{FromRequest, Request},
 };
 use bytes::Bytes;
@@ -52,6 +52,8 @@ pub(super) async fn with_idle_timeout<T>(next: impl Future<Output = T>) -> Resul
 /// spends between two chunks does not count.
 #[derive(Debug)]
 pub struct RawBody {
+    /// The number of bytes that the request announces.
+    length: Option<u64>,
     chunks: BodyDataStream,
     idle_timeout: Duration,
     /// Meaningful only while `is_waiting`.
@@ -62,11 +64,18 @@ pub struct RawBody {
 impl RawBody {
     fn new(body: Body, idle_timeout: Duration) -> Self {
         RawBody {
+            length: body.size_hint().exact(),
             chunks: body.into_data_stream(),
             idle_timeout,
             deadline: Box::pin(sleep(idle_timeout)),
             is_waiting: false,
         }
+    }
+
+    /// Returns the number of bytes that the request announces, if it does.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        self.length
     }
 }
 

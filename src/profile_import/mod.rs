@@ -48,12 +48,6 @@ use report::Stored;
 use source::{Source, SourceError};
 use upload::{ImportClient, ImportRequestError};
 
-/// The limits on the archive: those with which agents restore it by default.
-const LIMITS: InspectLimits = InspectLimits {
-    unpacked_bytes: 16 << 30,
-    ratio: 200,
-    newest_chromium: None,
-};
 /// The program that looks passwords up in the key ring, and the longest wait for it. It may ask the
 /// user to unlock the key ring.
 const KEY_RING_PROGRAM: &str = "secret-tool";
@@ -200,7 +194,7 @@ async fn pack(
         archive::write(&source, format, out).map_err(ImportError::Copy)?;
         let bytes = archive.metadata().map_err(ImportError::Copy)?.len();
         rewind(&archive)?;
-        let inspection = inspect(&archive, &scratch, LIMITS)?;
+        let inspection = inspect(&archive, &scratch, InspectLimits::UPLOAD)?;
         rewind(&archive)?;
         Ok::<_, ImportError>((archive, bytes, inspection))
     });

@@ -16,7 +16,7 @@ use crate::system::files::archive::{self, ArchiveSource};
 /// The name of the profile in the copy.
 pub(super) const COPIED_PROFILE: &str = "Default";
 
-/// The parts of a profile that are imported. Those that end with a slash are directories.
+/// The files and directories of a profile that are imported.
 const IMPORTED: [&str; 14] = [
     "Bookmarks",
     "Cookies",

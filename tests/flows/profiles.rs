@@ -10,8 +10,8 @@ use tokio_tungstenite::{connect_async, tungstenite::Message};
 
 use crate::support::{
     agent::Start,
-    dev::{Dev, State},
-    fleet_agent::{fleet_control, fleet_control_again, host_is, join as join_fleet},
+    dev::{Answer, Dev, State},
+    fleet_agent::{FLEET, fleet_control, fleet_control_again, host_is, join as join_fleet},
     profiles::{
         download, end, found, log_in, logged_in, login_of, path, profile, run, save, saved,
     },
@@ -169,6 +169,10 @@ async fn running_browser_is_saved_under_load_without_disconnecting_its_clients()
         assert_eq!(receipt["version"], number);
         assert_eq!(receipt["cookies"], json!({"load.test": 1}), "{}", dev.log());
         assert_eq!(receipt["origins"], json!(["https://load.test"]));
+        let versions = dev.get("/profiles/shop/versions?limit=1").await.body;
+        for field in ["version", "size_bytes", "cookies", "origins", "skipped"] {
+            assert_eq!(versions[0][field], receipt[field], "{field}");
+        }
         let reader = dev.browser(with_profile("shop", false)).await;
         let after = run(&dev, &reader, RESTORED).await;
         for store in ["cookie", "database"] {
@@ -515,5 +519,130 @@ async fn profile_that_cannot_be_loaded_is_not_saved_by_a_running_browser() {
     assert_eq!(receipt["version"], 2);
     end(&dev, &browser).await;
     assert_eq!(found(&dev, "shop").await["version"], 2);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn profile_of_a_browser_that_a_crash_of_control_has_ended_has_an_error() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    dev.browser(with_profile("shop", true)).await;
+    let state = dev.crash().await;
+    let dev = Dev::start_in(state, &[]).await;
+    let shop = found(&dev, "shop").await;
+    let expected = "the host of the browser was lost";
+    assert_eq!(shop["last_save_error"]["message"], expected, "{shop}");
+    assert_eq!(shop.get("version"), None);
+    let next = dev.browser(with_profile("shop", true)).await;
+    end(&dev, &next).await;
+    let shop = found(&dev, "shop").await;
+    assert_eq!(
+        (&shop["version"], shop.get("last_save_error")),
+        (&json!(1), None)
+    );
+    dev.finish().await;
+}
+
+/// Waits until a profile is being loaded into a browser that runs.
+async fn attaching(dev: &Dev) {
+    until("the load", async || {
+        let loads = "SELECT id FROM profile_operations WHERE saving_profile_id IS NULL";
+        let is_loading = !dev.rows(loads).await.is_empty();
+        let attachments = dev.rows("SELECT id FROM profile_attachments").await;
+        (is_loading && !attachments.is_empty()).then_some(())
+    })
+    .await;
+}
+
+async fn assert_load_of_killed_control_is_repeated(save_changes: bool) {
+    let s3 = S3Server::start().await;
+    let dev = Dev::start_with_variables(State::new(), &FLEET, s3.variables()).await;
+    let (agent, _) = join_fleet(&dev, Start::headless()).await;
+    profile(&dev, "shop").await;
+    let browser = dev.browser(json!({"timeout_seconds": 600})).await;
+    log_in(&dev, &browser, "one").await;
+    saved(&dev, &browser, json!({"name": "shop"})).await;
+    log_in(&dev, &browser, "two").await;
+    let path = path(&browser);
+    // The archive cannot be read before control is killed.
+    kill(s3.pid(), Signal::SIGSTOP).unwrap();
+    let request = dev.request(Method::PATCH, &path);
+    let request = request.json(&with_profile("shop", save_changes));
+    let loading = tokio::spawn(request.send());
+    attaching(&dev).await;
+    let address = dev.base_url.trim_start_matches("http://").to_owned();
+    let state = dev.kill().await;
+    assert!(loading.await.unwrap().is_err());
+    kill(s3.pid(), Signal::SIGCONT).unwrap();
+    let options = [&FLEET[..], &["--listen", &address]].concat();
+    let dev = Dev::start_with_variables(state, &options, s3.variables()).await;
+    // Nothing was loaded, and the profile is intact and not locked.
+    let found_browser = dev.get(&path).await.body;
+    assert_eq!(found_browser.get("profile"), None, "{found_browser}");
+    assert_eq!(login_of(&dev, &browser).await, logged_in("two"));
+    let receipt = saved(&dev, &browser, json!({"name": "copy"})).await;
+    assert_eq!(receipt["version"], 1);
+    assert_eq!(found(&dev, "shop").await["version"], 1);
+    until("the end of the load", async || {
+        let attachments = dev.rows("SELECT id FROM profile_attachments").await;
+        attachments.is_empty().then_some(())
+    })
+    .await;
+    // The same request loads it now.
+    let loaded = dev.patch(&path, with_profile("shop", save_changes)).await;
+    assert_eq!(loaded.status, StatusCode::OK, "{}", loaded.body);
+    assert_eq!(loaded.body["profile"]["save_changes"], save_changes);
+    assert_eq!(login_of(&dev, &browser).await, logged_in("one"));
+    end(&dev, &browser).await;
+    let version = 1 + u64::from(save_changes);
+    assert_eq!(found(&dev, "shop").await["version"], version);
+    agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn load_of_a_killed_control_is_repeated() {
+    assert_load_of_killed_control_is_repeated(false).await;
+}
+
+#[tokio::test]
+async fn load_of_a_killed_control_that_is_to_be_saved_is_repeated() {
+    assert_load_of_killed_control_is_repeated(true).await;
+}
+
+#[tokio::test]
+async fn load_of_a_killed_agent_leaves_the_browser_without_a_profile() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let first = dev.browser(with_profile("shop", true)).await;
+    log_in(&dev, &first, "one").await;
+    end(&dev, &first).await;
+    let archive = download(&dev, "shop").await;
+    let browser = dev.browser(json!({})).await;
+    let path = path(&browser);
+    let agents = dev.descendants_with(" agent ");
+    let signal = |signal| {
+        for agent in &agents {
+            let _ = kill(*agent, signal);
+        }
+    };
+    signal(Signal::SIGSTOP);
+    let request = dev.request(Method::PATCH, &path);
+    let request = request.json(&with_profile("shop", true));
+    let loading = tokio::spawn(Answer::of(request));
+    attaching(&dev).await;
+    signal(Signal::SIGKILL);
+    let failed = loading.await.unwrap();
+    assert!(failed.status.is_server_error(), "{}", failed.body);
+    let attachments = dev.rows("SELECT id FROM profile_attachments").await;
+    assert_eq!(attachments.len(), 0);
+    assert_eq!(download(&dev, "shop").await, archive);
+    // Another browser has the login, and may save it.
+    let other = dev.browser(with_profile("shop", true)).await;
+    assert_eq!(login_of(&dev, &other).await, logged_in("one"));
+    end(&dev, &other).await;
+    assert_eq!(found(&dev, "shop").await["version"], 2);
+    let seen = dev.get(&path).await.body;
+    assert_eq!(seen.get("profile"), None, "{seen}");
     dev.finish().await;
 }

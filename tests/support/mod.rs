@@ -1,6 +1,7 @@
 //! Starts the real agents, servers, browsers and clients of the tests, and reads their results.
 
 pub mod agent;
+pub mod archives;
 pub mod canary_site;
 pub mod cgroups;
 pub mod dev;

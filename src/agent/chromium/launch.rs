@@ -1,6 +1,13 @@
 //! A Chromium process: its command line, its start until DevTools answers, and its end.
 
-use std::{ffi::OsString, fs, io, os::unix::ffi::OsStrExt, path::Path, sync::Arc, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use memchr::memmem;
 use tokio::{process::Command, task::spawn_blocking, time};
@@ -22,7 +29,11 @@ use crate::{
             multiplexer::Multiplexer,
             pipe::CdpPipe,
         },
-        files::{owner::give_tree, wait::DirectoryWatch},
+        files::{
+            directory::{DirectoryHandle, descriptor_path},
+            owner::give_tree,
+            wait::DirectoryWatch,
+        },
         process::{
             child::{self, Child, Listener, Stdout},
             environment::Inherited,
@@ -30,6 +41,8 @@ use crate::{
     },
 };
 
+/// The profile in the user data that Chromium starts with.
+const PROFILE: &str = "Default";
 /// The longest time from the start of the process until DevTools answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of each DevTools call of the agent itself.
@@ -246,17 +259,22 @@ pub(super) async fn flush_cookies(
     devtools: &Devtools,
     user_data: &Path,
 ) -> Result<bool, LaunchError> {
-    let directory = user_data.join("Default");
+    let directory = user_data.join(PROFILE);
     // Without the directory there are no cookies.
     let mut watch = DirectoryWatch::new(&directory)?;
     // Other writes, such as that of the new database, do not have the cookie of this name.
     let marker = format!("flush-{}", Uuid::new_v4().simple());
     devtools.cdp.flush_cookies(&marker).await?;
     let written = async {
-        while !has_committed_cookie(&directory, &marker).await {
+        loop {
+            let (user_data, marker) = (user_data.to_owned(), marker.clone());
+            let found = spawn_blocking(move || has_committed_cookie(&user_data, &marker));
+            // A file may be missing, or replaced, while Chromium writes.
+            if found.await.map_err(io::Error::other)?.unwrap_or(false) {
+                return Ok::<_, io::Error>(());
+            }
             watch.changed().await?;
         }
-        Ok::<_, io::Error>(())
     };
     let written = time::timeout(COOKIE_FLUSH_TIMEOUT, written).await;
     devtools.cdp.remove_flush_marker(&marker).await?;
@@ -266,14 +284,22 @@ pub(super) async fn flush_cookies(
     }
 }
 
-/// Returns whether the database of cookies has a cookie, and no transaction is in progress.
-async fn has_committed_cookie(directory: &Path, name: &str) -> bool {
-    let database = tokio::fs::read(directory.join("Cookies")).await;
-    let has_cookie =
-        database.is_ok_and(|database| memmem::find(&database, name.as_bytes()).is_some());
+/// Returns whether the database of cookies has a cookie, and no transaction is in progress. Follows
+/// no link. Blocks.
+fn has_committed_cookie(user_data: &Path, name: &str) -> io::Result<bool> {
+    let profile = DirectoryHandle::open_path(user_data)?.open(PROFILE)?;
+    let Some(database) = profile.entry(OsStr::new("Cookies"))? else {
+        return Ok(false);
+    };
+    if !database.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let database = fs::read(descriptor_path(&database))?;
+    let has_cookie = memmem::find(&database, name.as_bytes()).is_some();
     // The journal is empty after a completed transaction.
-    let journal = std::fs::metadata(directory.join("Cookies-journal"));
-    has_cookie && journal.map_or(true, |journal| journal.len() == 0)
+    let journal = profile.entry(OsStr::new("Cookies-journal"))?;
+    let journal = journal.map(|journal| journal.metadata()).transpose()?;
+    Ok(has_cookie && journal.is_none_or(|journal| journal.len() == 0))
 }
 
 /// Waits until Chromium has closed its pipe and had the time to end, and returns the reason.
@@ -411,7 +437,30 @@ fn has_render_node(cards: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn links_at_the_database_of_cookies_are_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let (user_data, other) = (directory.path().join("user-data"), directory.path());
+        let profile = user_data.join(PROFILE);
+        fs::create_dir_all(&profile).unwrap();
+        let has_cookie = || has_committed_cookie(&user_data, "flush").unwrap_or(false);
+        assert!(!has_cookie());
+        fs::write(other.join("Cookies"), "a flush cookie").unwrap();
+        symlink(other.join("Cookies"), profile.join("Cookies")).unwrap();
+        assert!(!has_cookie());
+        fs::remove_file(profile.join("Cookies")).unwrap();
+        fs::write(profile.join("Cookies"), "a flush cookie").unwrap();
+        assert!(has_cookie());
+        fs::write(profile.join("Cookies-journal"), "x").unwrap();
+        assert!(!has_cookie());
+        fs::remove_dir_all(&profile).unwrap();
+        symlink(other, &profile).unwrap();
+        assert!(!has_cookie());
+    }
 
     #[test]
     fn display_only_gpu_has_no_render_node() {

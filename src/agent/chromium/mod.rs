@@ -116,7 +116,10 @@ impl BrowserState {
 pub struct Status {
     pub state: BrowserState,
     pub since: DateTime<Utc>,
+    /// The number of restarts after Chromium ended unexpectedly.
     pub restarts: u64,
+    /// Whether a Chromium has been up.
+    pub(super) has_run: bool,
     pub display: DisplayStatus,
     pub viewport: Viewport,
     pub(super) identity: Arc<Identity>,
@@ -280,7 +283,7 @@ impl Chromium {
 
     /// Waits for the next Chromium if an earlier one has gone. Returns at once otherwise.
     pub async fn wait_for_restart(&self) -> Result<(), NotReady> {
-        let has_run = self.status.borrow().restarts > 0;
+        let has_run = self.status.borrow().has_run;
         if has_run && matches!(self.current(), BrowserState::Restarting { .. }) {
             self.ready(RESTART_TIMEOUT).await?;
         }

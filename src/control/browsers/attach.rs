@@ -189,6 +189,8 @@ impl Browsers {
         // Otherwise another process has ended it meanwhile.
         let is_gone = inner.store.withdraw_browser(id, reason, Utc::now()).await?;
         if is_gone {
+            // Records that the profile of the browser is not saved.
+            self.save_before_end(id, None).await;
             self.record_end(id.clone(), Action::CloseRow(reason)).await;
         }
         Ok(!is_gone)

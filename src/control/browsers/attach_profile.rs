@@ -1,56 +1,60 @@
 //! Gives an active browser a profile.
 //!
 //! ```text
-//! the browser has the profile, does not save it, and has the exclusive right to do so
+//! the browser has no profile; a row has the one that is being loaded, and the process
 //!      │ load: Chromium is closed, its user data replaced, and started again
-//!      ├── loaded: it saves the profile at its end, if that was requested
-//!      └── failed: it has no profile
+//!      ├── loaded: the browser has the profile, and saves it at its end if that was requested
+//!      └── failed, or the process has died: the row is removed
 //! ```
 //!
-//! A browser that ends in between, even with this process, does not save the profile: its user data
-//! may not be that of the profile.
+//! With `save_changes` the browser has the exclusive right to save the profile from the beginning.
+//! A browser that ends in between does not save it: its user data may not be that of the profile.
 
 use super::{BrowserError, BrowserProfileError, Browsers, handle::BrowserHandle};
-use crate::control::store::{AttachProfile, BrowserProfileRow};
+use crate::control::store::{AttachProfileError, BrowserProfileRow};
 
 impl Browsers {
     /// Loads a profile into an active browser that has none, and makes it the browser's. Does
-    /// nothing if it is the browser's already. Nothing has changed after an error, except that
-    /// Chromium may have been started again.
+    /// nothing if it is the browser's already.
+    ///
+    /// After an error the browser has no new profile, unless only the answer of the database was
+    /// lost. Chromium may have been started again, and may have the user data of the profile.
     pub(super) async fn attach_profile(
         &self,
         browser: &BrowserHandle,
         profile: BrowserProfileRow,
     ) -> Result<(), BrowserError> {
-        let (store, id) = (&self.inner.store, browser.id());
-        match store.attach_profile(id, &profile).await? {
-            AttachProfile::Attached => {}
-            AttachProfile::HasSame => return Ok(()),
-            AttachProfile::NotActive => return Err(BrowserError::NotFound),
-            AttachProfile::NotFound => return Err(BrowserProfileError::NotFound.into()),
-            AttachProfile::HasOther => return Err(BrowserProfileError::HasProfile.into()),
-            AttachProfile::InUse => return Err(BrowserProfileError::InUse.into()),
-        }
-        if let Err(error) = self.load_attached_profile(browser, &profile).await {
-            if let Err(error) = store.detach_profile(id).await {
-                tracing::error!(browser = %id, %error, "cannot record that a profile was not loaded");
-            }
+        let (profiles, id) = (&self.inner.profiles, browser.id());
+        let attachment = match profiles.begin_attachment(id, &profile).await {
+            Ok(attachment) => attachment,
+            Err(AttachProfileError::HasSame) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if let Err(error) = self.load_profile(browser.lease(), &profile.id).await {
+            attachment.cancel().await;
             return Err(error);
+        }
+        if !attachment.complete().await? {
+            return Err(BrowserError::Abandoned);
         }
         tracing::info!(browser = %id, profile = %profile.id, "profile loaded");
         Ok(())
     }
+}
 
-    async fn load_attached_profile(
-        &self,
-        browser: &BrowserHandle,
-        profile: &BrowserProfileRow,
-    ) -> Result<(), BrowserError> {
-        self.load_profile(browser.lease(), &profile.id).await?;
-        if profile.save_changes {
-            let store = &self.inner.store;
-            store.save_attached_profile(browser.id()).await?;
-        }
-        Ok(())
+impl From<AttachProfileError> for BrowserError {
+    fn from(error: AttachProfileError) -> Self {
+        let error = match error {
+            AttachProfileError::HasSame | AttachProfileError::HasOther => {
+                BrowserProfileError::HasProfile
+            }
+            AttachProfileError::Loading => BrowserProfileError::Loading,
+            AttachProfileError::NotActive => return BrowserError::NotFound,
+            AttachProfileError::NotFound => BrowserProfileError::NotFound,
+            AttachProfileError::InUse => BrowserProfileError::InUse,
+            AttachProfileError::BeingSaved => BrowserProfileError::BeingSaved,
+            AttachProfileError::Store(error) => return error.into(),
+        };
+        error.into()
     }
 }

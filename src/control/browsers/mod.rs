@@ -145,6 +145,7 @@ impl From<CreateBrowserError> for BrowserError {
             CreateBrowserError::LimitReached(limit) => BrowserError::ProjectLimitReached(limit),
             CreateBrowserError::ProfileNotFound => BrowserProfileError::NotFound.into(),
             CreateBrowserError::ProfileInUse => BrowserProfileError::InUse.into(),
+            CreateBrowserError::ProfileBeingSaved => BrowserProfileError::BeingSaved.into(),
             CreateBrowserError::Store(error) => error.into(),
         }
     }

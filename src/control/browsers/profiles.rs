@@ -6,7 +6,7 @@ use chrono::Utc;
 use http::StatusCode;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{BrowserError, Browsers, handle::BrowserHandle, state::EndReason};
+use super::{BrowserError, Browsers, Inner, handle::BrowserHandle, state::EndReason};
 use crate::{
     api::{
         ids::{BrowserId, ProfileId, ProjectId},
@@ -15,20 +15,21 @@ use crate::{
     backoff::Backoff,
     control::{
         fleet::{AgentError, BrowserRun, Lease},
-        profiles::{ArchiveSourceError, ProfileError, inspection::InspectError},
+        profiles::{ArchiveSourceError, EndingSave, ProfileError, inspection::InspectError},
         store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, Fleet, StoreError},
     },
     request_scope::inherit,
 };
 
-/// The longest time that the save of an ending browser may take, except during a shutdown. The wait
-/// for other browsers that are being saved does not count.
+/// The longest time until the archive of an ending browser is received, except during a shutdown.
+/// The wait for other saves does not count. How long it may take to store it depends on its size.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-/// The longest time that the save may take with that wait. Less than the time after which a browser
+/// The longest time that the save may take with all waits. Less than the time after which a browser
 /// that is ending counts as left.
 const END_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The longest time to find out which profile an ending browser is to save. Its host runs until
-/// then, even if the browser is to save none.
+/// The longest time to find out which profile an ending browser is to save, if its host ends with
+/// this process: the host runs until then, even if the browser is to save none. On other hosts it
+/// is [`END_TIMEOUT`].
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The first and the longest delay before another attempt.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -38,7 +39,8 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(100), Duration:
 pub(super) enum AfterSave {
     /// This process ends the session at the host and closes the row.
     End,
-    /// Another process saves the profile, because its host still has the session.
+    /// This process does nothing more, because the host still has the session. The process that
+    /// leads continues the end when this one has stopped, or else when the browser counts as left.
     Leave,
 }
 
@@ -73,11 +75,15 @@ impl EndingSaveError {
 pub enum BrowserProfileError {
     #[error("no profile with that id or name")]
     NotFound,
-    /// Another browser, or something else, has the exclusive right to save it.
+    /// Another browser has the exclusive right to save it, until it ends.
     #[error("the profile is in use")]
     InUse,
+    #[error("the profile is being saved")]
+    BeingSaved,
     #[error("the browser has a profile already")]
     HasProfile,
+    #[error("a profile is being loaded into the browser")]
+    Loading,
     #[error("cannot load the profile: {0}")]
     Load(ProfileError),
     #[error("cannot save the browser: {0}")]
@@ -150,22 +156,36 @@ impl Browsers {
         self.save_before_end(id, has_host.then_some(lease)).await
     }
 
-    /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone.
-    async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
-        let store = &self.inner.store;
-        let profile = match self.find_saved_profile(id).await {
+    /// Saves the profile of a browser that ends, of which `lease` is `None` if its host is gone:
+    /// the failure is recorded then.
+    pub(super) async fn save_before_end(&self, id: &BrowserId, lease: Option<&Lease>) -> AfterSave {
+        let (store, started) = (&self.inner.store, Instant::now());
+        let outlives = lease.is_some_and(outlives_process);
+        let lookup_timeout = if outlives {
+            END_TIMEOUT
+        } else {
+            LOOKUP_TIMEOUT
+        };
+        let found = self.find_saved_profile(id, lookup_timeout).await;
+        // While the database failed, the leader may have taken this process for dead.
+        let has_waited = started.elapsed() >= RETRY_DELAY.1;
+        if outlives && has_waited && found.is_ok() && self.is_displaced(id).await {
+            return AfterSave::Leave;
+        }
+        let profile = match found {
             Ok(None) => return AfterSave::End,
             Ok(Some(profile)) => profile,
             Err(error) => {
                 tracing::error!(browser = %id, %error, "cannot find the profile to save");
-                return match lease.is_some_and(outlives_process) {
+                return match outlives {
                     true => AfterSave::Leave,
                     false => AfterSave::End,
                 };
             }
         };
+        let remaining = END_TIMEOUT.saturating_sub(started.elapsed());
         let saved = match lease {
-            Some(lease) => self.save_in_time(&profile, id, lease).await,
+            Some(lease) => self.save_in_time(&profile, id, lease, remaining).await,
             None => Err(EndingSaveError::HostLost),
         };
         match saved {
@@ -190,15 +210,18 @@ impl Browsers {
         AfterSave::End
     }
 
-    /// Finds the profile that an ending browser is to save, within [`LOOKUP_TIMEOUT`] or the
-    /// deadline of a shutdown.
-    async fn find_saved_profile(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
-        let store = &self.inner.store;
+    /// Finds the profile that an ending browser is to save, within `timeout` or the deadline of a
+    /// shutdown.
+    async fn find_saved_profile(
+        &self,
+        id: &BrowserId,
+        timeout: Duration,
+    ) -> Result<Option<ProfileId>, StoreError> {
+        let Inner {
+            store, shutdown, ..
+        } = &*self.inner;
         let deadline = self.inner.hosts.stop_deadlines().replays;
-        let timeout = self
-            .inner
-            .shutdown
-            .timeout_or_deadline(LOOKUP_TIMEOUT, deadline);
+        let timeout = shutdown.timeout_or_deadline(timeout, deadline);
         let mut timeout = std::pin::pin!(timeout);
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         loop {
@@ -213,19 +236,19 @@ impl Browsers {
         }
     }
 
-    /// Saves the profile of an ending browser, within [`END_TIMEOUT`] or the deadline of a
-    /// shutdown.
+    /// Saves the profile of an ending browser, within `timeout` or the deadline of a shutdown.
     async fn save_in_time(
         &self,
         profile: &ProfileId,
         id: &BrowserId,
         lease: &Lease,
+        timeout: Duration,
     ) -> Result<(), EndingSaveError> {
         let deadline = self.inner.hosts.stop_deadlines().replays;
         let shutdown = &self.inner.shutdown;
         tokio::select! {
             saved = self.save_with_retries(profile, id, lease) => saved,
-            () = shutdown.timeout_or_deadline(END_TIMEOUT, deadline) => {
+            () = shutdown.timeout_or_deadline(timeout, deadline) => {
                 match shutdown.is_requested() && outlives_process(lease) {
                     true => Err(EndingSaveError::Deferred),
                     false => Err(EndingSaveError::Timeout),
@@ -235,9 +258,9 @@ impl Browsers {
     }
 
     /// Saves the profile of an ending browser. Repeats that within [`SAVE_TIMEOUT`] after an error
-    /// of this server, because nothing else has what is to be saved. The browser itself is archived
-    /// only if neither its agent nor Chromium has been started again since the beginning: what a
-    /// killed one has left on the disk is partly older.
+    /// of this server or of the network, because nothing else has what is to be saved. The browser
+    /// itself is archived only if neither its agent nor Chromium has been started again since the
+    /// beginning: what a killed one has left on the disk is partly older.
     async fn save_with_retries(
         &self,
         profile: &ProfileId,
@@ -246,25 +269,26 @@ impl Browsers {
     ) -> Result<(), EndingSaveError> {
         let profiles = &self.inner.profiles;
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
-        let mut remaining = SAVE_TIMEOUT;
-        let run = lease.browser_run().await.map_err(agent_error)?;
         let mut save = profiles.save_ending_browser(profile, id, lease);
+        let (mut remaining, mut run) = (SAVE_TIMEOUT, None);
+        let mut permit = None;
         loop {
-            let permit = profiles.ending_save_permit().await;
+            if permit.is_none() {
+                permit = profiles.ending_save_permit().await;
+            }
             let started = Instant::now();
-            let attempt = async {
-                if !save.has_archive() && !is_same_run(lease, run).await? {
-                    return Err(EndingSaveError::Restarted);
+            let is_stored = save.has_archive();
+            let attempt = attempt(&mut save, lease, &mut run);
+            let error = match timeout(remaining, attempt).await {
+                Ok(Ok(())) if is_stored => return Ok(()),
+                Ok(Ok(())) => {
+                    remaining = save.storing_timeout();
+                    continue;
                 }
-                Ok(save.attempt().await?)
-            };
-            let saved = timeout(remaining, attempt).await;
-            drop(permit);
-            let error = match saved {
-                Ok(Ok(_)) => return Ok(()),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(EndingSaveError::Timeout),
             };
+            permit = None;
             if outlives_process(lease) && self.is_displaced(id).await {
                 return Err(EndingSaveError::Deferred);
             }
@@ -272,7 +296,10 @@ impl Browsers {
                 return Err(EndingSaveError::HostLost);
             }
             let delay = delays.next_delay();
-            remaining = remaining.saturating_sub(started.elapsed() + delay);
+            // The wait for another save ends with it.
+            if !matches!(error, EndingSaveError::Profile(ProfileError::InUse)) {
+                remaining = remaining.saturating_sub(started.elapsed() + delay);
+            }
             if is_lasting(&error) || remaining.is_zero() {
                 return Err(error);
             }
@@ -345,10 +372,27 @@ fn outlives_process(lease: &Lease) -> bool {
     lease.host().fleet() == Fleet::Registered
 }
 
-/// Returns whether the agent and Chromium are still those of a run.
-async fn is_same_run(lease: &Lease, run: BrowserRun) -> Result<bool, EndingSaveError> {
+/// Attempts the next step of a save: receives the archive, or stores it.
+async fn attempt(
+    save: &mut EndingSave<'_>,
+    lease: &Lease,
+    run: &mut Option<BrowserRun>,
+) -> Result<(), EndingSaveError> {
+    if save.has_archive() {
+        save.store().await?;
+        return Ok(());
+    }
+    check_run(lease, run).await?;
+    Ok(save.receive().await?)
+}
+
+/// Checks that the agent and Chromium are still those of a run, or finds out which one that is.
+async fn check_run(lease: &Lease, run: &mut Option<BrowserRun>) -> Result<(), EndingSaveError> {
     let current = lease.browser_run().await.map_err(agent_error)?;
-    Ok(current.is_same(run))
+    match current.is_same(*run.get_or_insert(current)) {
+        true => Ok(()),
+        false => Err(EndingSaveError::Restarted),
+    }
 }
 
 fn agent_error(error: AgentError) -> EndingSaveError {
@@ -365,6 +409,8 @@ fn is_lasting(error: &EndingSaveError) -> bool {
         ProfileError::Source(ArchiveSourceError::Agent(AgentError::Rejected {
             status, ..
         })) => *status != StatusCode::CONFLICT,
+        // The network, or the agent, may work again soon. Chromium stays closed until then.
+        ProfileError::Source(ArchiveSourceError::Agent(_)) => false,
         ProfileError::Inspect(InspectError::Io(_))
         | ProfileError::InUse
         | ProfileError::Superseded
@@ -386,7 +432,7 @@ mod tests {
     use crate::api::ErrorBody;
 
     #[test]
-    fn only_errors_of_this_server_are_not_lasting() {
+    fn only_errors_of_this_server_and_of_the_network_are_not_lasting() {
         let invalid = InspectError::Invalid("is empty".to_owned());
         let io = || io::Error::other("i/o error");
         let agent = |error| ProfileError::from(ArchiveSourceError::Agent(error));
@@ -412,9 +458,12 @@ mod tests {
             (ProfileError::Corrupt, false),
             (rejected(StatusCode::CONFLICT), false),
             (rejected(StatusCode::SERVICE_UNAVAILABLE), true),
-            (agent(AgentError::Timeout(timeout)), true),
-            (agent(AgentError::Unreachable("closed".to_owned())), true),
-            (agent(AgentError::InvalidResponse("short".to_owned())), true),
+            (agent(AgentError::Timeout(timeout)), false),
+            (agent(AgentError::Unreachable("closed".to_owned())), false),
+            (
+                agent(AgentError::InvalidResponse("short".to_owned())),
+                false,
+            ),
         ] {
             let error = EndingSaveError::from(error);
             assert_eq!(is_lasting(&error), expected, "{error}");

@@ -3,9 +3,11 @@
 //! - [`save`]: stores an archive, reads it again, and publishes it as a new version.
 //! - [`receive`]: receives and inspects the archive before.
 //! - [`load`]: restores the current version in a browser; [`clear`]: starts one anew.
+//! - [`attachment`]: makes a loaded profile that of a browser that runs.
 //! - [`spool`]: receives an archive into a private file.
 //! - [`inspection`]: reads an archive and lists what it contains.
 //! - [`operation`]: saves and loads in progress.
+//! - [`project_permits`]: limits what one project, and all, do at once.
 //! - [`collection`]: removes archives that no version has.
 //!
 //! ```text
@@ -45,11 +47,13 @@ use crate::{
     system::files::archive::decompress,
 };
 
+mod attachment;
 mod clear;
 mod collection;
 pub mod inspection;
 mod load;
 mod operation;
+mod project_permits;
 mod receive;
 mod save;
 mod spool;
@@ -57,12 +61,20 @@ mod spool;
 mod tests;
 
 use inspection::InspectError;
+use project_permits::ProjectPermits;
+pub use save::EndingSave;
 
 /// The most ending browsers, the most browsers that go on, and the most received uploads that are
 /// saved at once. Others wait. Each has its own limit, so that none holds up the others.
 const MAX_SAVES: usize = 4;
-/// The most archives that are decompressed for downloads at once.
+/// The most uploads that have a file while they are received and stored: all, and those of a
+/// project.
+const MAX_UPLOAD_SPOOLS: usize = 16;
+const MAX_PROJECT_UPLOAD_SPOOLS: usize = 8;
+/// The most archives that are decompressed for downloads at once: all, and those of a project. A
+/// slow client takes as long as it likes.
 const MAX_DECOMPRESSED_DOWNLOADS: usize = 8;
+const MAX_PROJECT_DECOMPRESSED_DOWNLOADS: usize = 4;
 /// The keys of the archives in the blob store.
 pub const BLOBS: BlobKeys = BlobKeys {
     prefix: "profiles",
@@ -192,7 +204,8 @@ struct Inner {
     ending_saves: Semaphore,
     live_saves: Semaphore,
     uploads: Semaphore,
-    decompressed_downloads: Arc<Semaphore>,
+    upload_spools: Arc<ProjectPermits>,
+    decompressed_downloads: Arc<ProjectPermits>,
     /// The saves, the loads and the removed archives on which this process works.
     active: Mutex<HashSet<String>>,
 }
@@ -215,7 +228,11 @@ impl Profiles {
                 ending_saves: Semaphore::new(MAX_SAVES),
                 live_saves: Semaphore::new(MAX_SAVES),
                 uploads: Semaphore::new(MAX_SAVES),
-                decompressed_downloads: Arc::new(Semaphore::new(MAX_DECOMPRESSED_DOWNLOADS)),
+                upload_spools: ProjectPermits::new(MAX_UPLOAD_SPOOLS, MAX_PROJECT_UPLOAD_SPOOLS),
+                decompressed_downloads: ProjectPermits::new(
+                    MAX_DECOMPRESSED_DOWNLOADS,
+                    MAX_PROJECT_DECOMPRESSED_DOWNLOADS,
+                ),
                 active: Mutex::default(),
             }),
         }
@@ -372,14 +389,14 @@ impl Profiles {
             .await?)
     }
 
-    /// Reads the decompressed archive of a version.
+    /// Reads the decompressed archive of a version of a project's profile.
     pub async fn read_decompressed(
         &self,
+        project: &ProjectId,
         version: &ProfileVersionRow,
     ) -> Result<BoxStream<'static, io::Result<Bytes>>, ProfileError> {
-        let permits = self.inner.decompressed_downloads.clone();
-        let permit = permits.try_acquire_owned();
-        let permit = permit.map_err(|_| ProfileError::Busy("decompressed downloads"))?;
+        let permit = self.inner.decompressed_downloads.try_acquire(project);
+        let permit = permit.ok_or(ProfileError::Busy("decompressed downloads"))?;
         let stored = self.read(version, 0..version.size_bytes).await?;
         let stored = SyncIoBridge::new(StreamReader::new(stored));
         let mut chunks = decompress(stored)?;

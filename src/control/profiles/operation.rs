@@ -153,7 +153,7 @@ impl Profiles {
             if is_dead(process) {
                 tracing::info!(
                     operation = id,
-                    "ended the save or load of a process that died"
+                    "ended the save, load or attachment of a process that died"
                 );
                 inner.store.end_profile_operation(&id).await?;
             }

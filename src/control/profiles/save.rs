@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     api::{
-        ids::{BrowserId, ProfileId},
+        ids::{BrowserId, ProfileId, ProjectId},
         profiles::{ArchiveContent, ProfileReceipt},
     },
     control::{
@@ -33,19 +33,12 @@ use crate::{
         store::{BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, SaveSource},
     },
     request_scope::inherit,
-    system::files::archive::unpack::UNLIMITED_RATIO,
 };
 
 /// The longest wait of an upload that was received for others that are being stored.
 const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
-
-/// The limit on an archive's content in bytes, which is that of an agent that restores it.
-const MAX_UNPACKED_BYTES: u64 = 16 << 30;
-/// The limit on the ratio of an uploaded archive's content to its size. A browser may well have a
-/// very compressible profile.
-const MAX_UPLOAD_RATIO: u64 = 200;
 
 /// A save that is in progress.
 pub(super) struct PendingSave {
@@ -54,14 +47,18 @@ pub(super) struct PendingSave {
     pub(super) limits: InspectLimits,
 }
 
-/// The save of an ending browser, which may be attempted several times. The browser is archived
-/// once: when its archive was received, only that one is stored.
+/// The save of an ending browser. Each of its steps may be attempted several times: the browser is
+/// archived until its archive was received, which is then stored.
 pub struct EndingSave<'a> {
     profiles: Profiles,
     profile: &'a ProfileId,
     browser: &'a BrowserId,
     lease: &'a Lease,
     archive: Option<SpooledArchive>,
+    /// The save that has received the archive, with its inspection, until it is stored.
+    received: Option<(PendingSave, Inspecting)>,
+    /// When the current attempt began.
+    started: Instant,
 }
 
 impl PendingSave {
@@ -89,31 +86,59 @@ impl EndingSave<'_> {
         self.archive.is_some()
     }
 
-    /// Closes and archives the browser, if that was not done, and publishes the archive. The caller
-    /// holds a [`Profiles::ending_save_permit`].
-    pub async fn attempt(&mut self) -> Result<ProfileReceipt, ProfileError> {
-        let started = Instant::now();
-        observe(self.archive_and_store().await, started)
+    /// Closes and archives the browser. The caller holds a [`Profiles::ending_save_permit`].
+    pub async fn receive(&mut self) -> Result<(), ProfileError> {
+        self.started = Instant::now();
+        match self.try_receive().await {
+            Ok(()) => Ok(()),
+            failed => observe(failed, self.started),
+        }
     }
 
-    async fn archive_and_store(&mut self) -> Result<ProfileReceipt, ProfileError> {
-        let Self { profiles, .. } = self;
-        let source = SaveSource::EndingBrowser(self.browser);
-        let pending = profiles.begin(self.profile, source).await?;
-        let (pending, archive, inspecting) = match &self.archive {
-            Some(archive) => {
-                let inspecting = profiles.inspect(archive.reader(), pending.limits);
-                (pending, archive.clone(), inspecting)
-            }
+    async fn try_receive(&mut self) -> Result<(), ProfileError> {
+        let pending = self.begin().await?;
+        let content = archive(self.lease, false).await?;
+        let received = self.profiles.receive_and_inspect(pending, content);
+        let (pending, archive, inspecting) = received.await?;
+        self.archive = Some(archive);
+        self.received = Some((pending, inspecting));
+        Ok(())
+    }
+
+    /// Stores and publishes the archive that was received. The caller holds a
+    /// [`Profiles::ending_save_permit`].
+    pub async fn store(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        if self.received.is_none() {
+            self.started = Instant::now();
+        }
+        observe(self.try_store().await, self.started)
+    }
+
+    async fn try_store(&mut self) -> Result<ProfileReceipt, ProfileError> {
+        let archive = self.archive.clone().ok_or(ProfileError::Empty)?;
+        let (pending, inspecting) = match self.received.take() {
+            Some(received) => received,
             None => {
-                let content = archive(self.lease, false).await?;
-                profiles.receive_and_inspect(pending, content).await?
+                let pending = self.begin().await?;
+                let inspecting = self.profiles.inspect(archive.reader(), pending.limits);
+                (pending, inspecting)
             }
         };
-        self.archive = Some(archive.clone());
-        profiles
-            .store_in_background(pending, archive, inspecting)
-            .await
+        let storing = self
+            .profiles
+            .store_in_background(pending, archive, inspecting);
+        storing.await
+    }
+
+    /// Returns how long it may take to store the archive that was received, and to read it again.
+    pub fn storing_timeout(&self) -> Duration {
+        let size = self.archive.as_ref().map_or(0, |archive| archive.size);
+        2 * transfer_timeout(size)
+    }
+
+    async fn begin(&self) -> Result<PendingSave, ProfileError> {
+        let source = SaveSource::EndingBrowser(self.browser);
+        self.profiles.begin(self.profile, source).await
     }
 }
 
@@ -164,6 +189,17 @@ impl Profiles {
             browser,
             lease,
             archive: None,
+            received: None,
+            started: Instant::now(),
+        }
+    }
+
+    /// Rejects an archive of which a client announces more bytes than one may have.
+    pub fn check_length(&self, bytes: Option<u64>) -> Result<(), ProfileError> {
+        let limit = self.inner.limits.archive_bytes;
+        match bytes {
+            Some(bytes) if bytes > limit => Err(ProfileError::TooLarge(limit)),
+            _ => Ok(()),
         }
     }
 
@@ -172,17 +208,23 @@ impl Profiles {
     /// if the client disconnects.
     pub async fn upload(
         &self,
+        project: &ProjectId,
         profile: &ProfileId,
         content: impl Stream<Item = Result<Bytes, ArchiveSourceError>>,
         newest_chromium: Option<u32>,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
+        let spool_permit = self.inner.upload_spools.try_acquire(project);
+        let spool_permit = spool_permit.ok_or(ProfileError::Busy("uploads of profiles"))?;
         let mut pending = self.begin(profile, SaveSource::Upload).await?;
         pending.limits.newest_chromium = newest_chromium;
         let saving = async {
             let (pending, archive) = self.receive_upload(pending, content).await?;
             let this = self.clone();
-            let task = async move { this.store_upload(pending, archive).await };
+            let task = async move {
+                let _spool_permit = spool_permit;
+                this.store_upload(pending, archive).await
+            };
             let saved = self.inner.shutdown.spawn(inherit(task)).await;
             saved.map_err(ProfileError::from).flatten()
         };
@@ -230,14 +272,9 @@ impl Profiles {
                 return Err(ProfileError::InUse);
             }
         };
-        let ratio = match source {
-            SaveSource::Upload => MAX_UPLOAD_RATIO,
-            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => UNLIMITED_RATIO,
-        };
-        let limits = InspectLimits {
-            unpacked_bytes: MAX_UNPACKED_BYTES,
-            ratio,
-            newest_chromium: None,
+        let limits = match source {
+            SaveSource::Upload => InspectLimits::UPLOAD,
+            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => InspectLimits::BROWSER,
         };
         Ok(PendingSave {
             save,
@@ -407,11 +444,8 @@ impl Profiles {
     }
 }
 
-/// Counts a save.
-fn observe(
-    saved: Result<ProfileReceipt, ProfileError>,
-    started: Instant,
-) -> Result<ProfileReceipt, ProfileError> {
+/// Counts a save, or an attempt.
+fn observe<T>(saved: Result<T, ProfileError>, started: Instant) -> Result<T, ProfileError> {
     let outcome = if saved.is_ok() { "saved" } else { "failed" };
     metrics::counter!("berth_profile_saves_total", "outcome" => outcome).increment(1);
     metrics::histogram!("berth_profile_save_seconds").record(started.elapsed());

@@ -266,16 +266,16 @@ mod tests {
         let directory = TempDir::new().unwrap();
         let spool = Spool::create(directory.path()).await.unwrap();
         let reader = spool.reader();
-        let (sender, content) = mpsc::unbounded();
+        let (mut sender, content) = mpsc::channel(1);
         let receiving = tokio::spawn(spool.receive(content, LIMITS));
         let first = Bytes::from(vec![1; BATCH_BYTES]);
-        sender.unbounded_send(Ok(first.clone())).unwrap();
+        sender.try_send(Ok(first.clone())).unwrap();
         let reading = spawn_blocking(|| read_exactly(reader, BATCH_BYTES));
         let (mut reader, read) = reading.await.unwrap();
         assert!(read == first);
 
         let second = Bytes::from_static(b"the end");
-        sender.unbounded_send(Ok(second.clone())).unwrap();
+        sender.try_send(Ok(second.clone())).unwrap();
         drop(sender);
         let archive = receiving.await.unwrap().ok().unwrap();
         let mut rest = Vec::new();

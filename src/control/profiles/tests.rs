@@ -213,7 +213,10 @@ async fn stalled_removal_does_not_remove_a_later_archive_with_the_same_content()
     let upload = async || {
         let profile = profiles.create(project, None).await.unwrap().id;
         let content = stream::iter([Ok(Bytes::from(archive()))]);
-        profiles.upload(&profile, content, None).await.unwrap();
+        profiles
+            .upload(project, &profile, content, None)
+            .await
+            .unwrap();
         profiles.current_version(&profile).await.unwrap()
     };
     let removed = upload().await;
@@ -254,7 +257,9 @@ async fn very_compressible_archive_of_a_browser_is_saved_but_not_that_of_a_clien
     let zeros = TarEntry::file("Default/zeros", vec![0; 66 << 20]);
     let archive = TarEntry::packed(&[TarEntry::file("Local State", "{}"), zeros]);
     let content = || stream::iter([Ok(Bytes::from(archive.clone()))]);
-    let refused = profiles.upload(&profile, content(), None).await;
+    let refused = profiles
+        .upload(&fixture.project, &profile, content(), None)
+        .await;
     assert!(matches!(
         refused,
         Err(ProfileError::Inspect(InspectError::TooLarge(_)))
@@ -277,10 +282,16 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
     let profile = profile.unwrap().id;
     let chunk = Bytes::from_static(&[0; 600]);
     let content = stream::iter([Ok(chunk.clone()), Ok(chunk)]);
-    let refused = fixture.profiles.upload(&profile, content, None).await;
+    let refused = fixture
+        .profiles
+        .upload(&fixture.project, &profile, content, None)
+        .await;
     assert!(matches!(refused, Err(ProfileError::TooLarge(1000))));
     let content = stream::iter([Err(ArchiveSourceError::Incomplete)]);
-    let refused = fixture.profiles.upload(&profile, content, None).await;
+    let refused = fixture
+        .profiles
+        .upload(&fixture.project, &profile, content, None)
+        .await;
     assert!(matches!(
         refused,
         Err(ProfileError::Source(ArchiveSourceError::Incomplete))
@@ -291,6 +302,36 @@ async fn upload_beyond_the_limit_is_rejected_and_ends_the_save() {
 }
 
 #[tokio::test]
+async fn uploads_of_a_project_are_limited_until_they_end() {
+    let fixture = Fixture::new().await;
+    let (profiles, project) = (&fixture.profiles, &fixture.project);
+    let mut ids = Vec::new();
+    for _ in 0..=MAX_PROJECT_UPLOAD_SPOOLS {
+        ids.push(profiles.create(project, None).await.unwrap().id);
+    }
+    let last = ids.pop().unwrap();
+    let mut uploads = Vec::new();
+    for id in ids {
+        let (profiles, project) = (profiles.clone(), project.clone());
+        uploads.push(tokio::spawn(async move {
+            let content = stream::pending();
+            profiles.upload(&project, &id, content, None).await
+        }));
+    }
+    while fixture.store().profile_operations().await.unwrap().len() < uploads.len() {
+        tokio::task::yield_now().await;
+    }
+    let content = || stream::iter([Ok(Bytes::from(archive()))]);
+    let refused = profiles.upload(project, &last, content(), None).await;
+    assert!(matches!(refused, Err(ProfileError::Busy(_))));
+    let ended = uploads.pop().unwrap();
+    ended.abort();
+    assert!(ended.await.unwrap_err().is_cancelled());
+    let accepted = profiles.upload(project, &last, content(), None).await;
+    assert_eq!(accepted.unwrap().version, 1);
+}
+
+#[tokio::test]
 async fn decompressed_downloads_are_limited_until_they_end() {
     let fixture = Fixture::new().await;
     let (profiles, project) = (&fixture.profiles, &fixture.project);
@@ -298,11 +339,16 @@ async fn decompressed_downloads_are_limited_until_they_end() {
     fixture.publish(&profile, &fixture.put('a').await).await;
     let version = profiles.current_version(&profile).await.unwrap();
     let mut downloads = Vec::new();
-    for _ in 0..MAX_DECOMPRESSED_DOWNLOADS {
-        downloads.push(profiles.read_decompressed(&version).await.unwrap());
+    let read = async |project: &ProjectId| profiles.read_decompressed(project, &version).await;
+    for _ in 0..MAX_PROJECT_DECOMPRESSED_DOWNLOADS {
+        downloads.push(read(project).await.unwrap());
     }
-    let refused = profiles.read_decompressed(&version).await.err();
-    assert!(matches!(refused, Some(ProfileError::Busy(_))));
+    assert!(matches!(
+        read(project).await.err(),
+        Some(ProfileError::Busy(_))
+    ));
+    // Another project still may.
+    assert!(read(&ProjectId::generate()).await.is_ok());
     downloads.pop();
-    assert!(profiles.read_decompressed(&version).await.is_ok());
+    assert!(read(project).await.is_ok());
 }

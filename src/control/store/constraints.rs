@@ -13,6 +13,7 @@ pub enum UniqueConstraint {
     HostLaunchSlot,
     HostPublicKey,
     PoolName,
+    ProfileAttachment,
     ProfileLiveName,
     ProfileSave,
     ProfileWriteLock,
@@ -23,7 +24,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 11] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 12] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -58,6 +59,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 11] = [
         UniqueConstraint::PoolName,
         "pools_name",
         "pools.project_id, pools.name",
+    ),
+    (
+        UniqueConstraint::ProfileAttachment,
+        "profile_attachments_browser_id_key",
+        "profile_attachments.browser_id",
     ),
     (
         UniqueConstraint::ProfileLiveName,

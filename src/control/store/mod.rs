@@ -60,7 +60,7 @@ pub use api_keys::{
     KeyStatusFilter, NewApiKey,
 };
 pub use browsers::{
-    ActiveBrowser, AttachProfile, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,
+    ActiveBrowser, AttachProfileError, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,
     Creation, Listing, NewBrowserRow, PoolOrigin, StateFilter, UnfinishedBrowser,
 };
 pub use check::DatabaseReport;

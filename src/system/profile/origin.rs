@@ -12,6 +12,9 @@ use url::Url;
 
 /// The limit on a form in bytes.
 const MAX_BYTES: usize = 4096;
+/// The limit on an origin in bytes: a host name has at most 253, besides the scheme and the port. A
+/// longer one is none.
+const MAX_ORIGIN_BYTES: usize = 300;
 
 /// Returns the origin of an identifier.
 #[must_use]
@@ -74,10 +77,11 @@ fn from_url(text: &str) -> Option<String> {
         return Some("file://".to_owned());
     }
     let host = url.host_str().filter(|host| !host.is_empty())?;
-    Some(match url.port() {
+    let origin = match url.port() {
         None => format!("{}://{host}", url.scheme()),
         Some(port) => format!("{}://{host}:{port}", url.scheme()),
-    })
+    };
+    (origin.len() <= MAX_ORIGIN_BYTES).then_some(origin)
 }
 
 #[cfg(test)]
@@ -116,6 +120,8 @@ mod tests {
     #[test]
     fn storage_key_is_origin_with_embedder() {
         let long = format!("https://{}/", "x".repeat(MAX_BYTES));
+        let longest = format!("https://{}", "x".repeat(MAX_ORIGIN_BYTES - 8));
+        let too_long = format!("{longest}x/");
         for (key, origin) in [
             ("https://example.com/", Some("https://example.com")),
             ("http://127.0.0.1:8802", Some("http://127.0.0.1:8802")),
@@ -136,6 +142,8 @@ mod tests {
             ("no url", None),
             ("", None),
             (&long, None),
+            (&longest, Some(&longest)),
+            (&too_long, None),
         ] {
             assert_eq!(from_storage_key(key).as_deref(), origin, "{key}");
         }

@@ -1,13 +1,14 @@
-use std::{fs, io::Write, path::Path};
+use std::{fs, path::Path};
 
 use reqwest::{Body, StatusCode};
 use sea_orm::{ConnectionTrait, Database, DatabaseConnection, Statement};
 use serde_json::{Value, json};
-use tar::{EntryType, Header};
+use tar::EntryType;
 use tempfile::TempDir;
 
 use crate::support::{
     agent::{Start, TestAgent},
+    archives::{compressed, entry, file, link, packed},
     files::{noise, untar},
     requests::unfinished,
     site::Site,
@@ -234,45 +235,12 @@ async fn archive_of_incomplete_profile_fails() {
     agent.stop().await;
 }
 
-/// Returns an entry of a tar archive. Its name is not checked.
-fn entry(kind: EntryType, name: &str, link: &str, content: &[u8]) -> Vec<u8> {
-    let mut header = Header::new_gnu();
-    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
-    header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
-    header.set_entry_type(kind);
-    header.set_mode(0o644);
-    header.set_size(content.len() as u64);
-    header.set_mtime(0);
-    header.set_cksum();
-    let mut bytes = header.as_bytes().to_vec();
-    bytes.extend_from_slice(content);
-    bytes.resize(bytes.len().next_multiple_of(512), 0);
-    bytes
-}
-
-fn file(name: &str, content: &[u8]) -> Vec<u8> {
-    entry(EntryType::Regular, name, "", content)
-}
-
-fn packed(entries: &[Vec<u8>]) -> Vec<u8> {
-    let mut tar = entries.concat();
-    tar.extend([0; 1024]);
-    compressed(&tar)
-}
-
-fn compressed(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
-
 #[tokio::test]
 async fn invalid_archive_changes_nothing() {
     let agent = Start::headless().ready().await;
     let marker = agent.session_dir().join("user-data/marker");
     fs::write(&marker, "of the old profile").unwrap();
     let before = agent.ok(agent.get("/chromium")).await;
-    let link = |name, to| entry(EntryType::Symlink, name, to, b"");
     let valid = packed(&[file("file", b"content")]);
     let long_name = vec![b'x'; 2 << 20];
     for (case, archive, status) in [

@@ -86,7 +86,7 @@ impl Supervisor {
         match request {
             Request::Restart { generation, .. } if generation < self.generation => {}
             Request::Restart { reason, .. } => {
-                self.publish_restarting(&reason);
+                self.publish_restarting(&reason, false);
                 process.close().await;
                 return ControlFlow::Break(RunEnd::Requested(reason));
             }
@@ -98,7 +98,7 @@ impl Supervisor {
                 reason,
                 reply,
             } => {
-                self.publish_restarting(&reason);
+                self.publish_restarting(&reason, false);
                 let closed_cleanly = process.close_patiently().await;
                 self.grant_lease(reply, closed_cleanly).await;
                 if mode == LeaseMode::KeptClosed {
@@ -152,7 +152,7 @@ impl Supervisor {
         self.set_viewport(viewport);
         self.resize_reply = Some(reply);
         let reason: Arc<str> = "the screen grows beyond its frame buffer".into();
-        self.publish_restarting(&reason);
+        self.publish_restarting(&reason, false);
         process.close().await;
         if let Some(display) = self.display.take() {
             display.terminate().await;
@@ -180,7 +180,7 @@ impl Supervisor {
     /// no client should be sent to it meanwhile.
     async fn kill(&self, process: Process, reason: String) -> RunEnd {
         let reason = reason.into();
-        self.publish_restarting(&reason);
+        self.publish_restarting(&reason, true);
         process.kill().await;
         RunEnd::Failed(reason)
     }

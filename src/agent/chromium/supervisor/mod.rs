@@ -84,6 +84,7 @@ pub(in crate::agent) fn start(
         state: BrowserState::Starting,
         since: Utc::now(),
         restarts: 0,
+        has_run: false,
         display: if config.headless {
             DisplayStatus::Headless
         } else {
@@ -167,7 +168,7 @@ impl Supervisor {
                     (reason, Some(delay))
                 }
             };
-            self.publish(BrowserState::Restarting { reason });
+            self.publish_restarting(&reason, delay.is_some());
             // A requested restart has no delay, not even zero: a lease that is granted during the
             // delay would report that Chromium has not closed cleanly.
             let Some(delay) = delay else { continue };
@@ -252,7 +253,13 @@ impl Supervisor {
         }
     }
 
-    fn publish_restarting(&self, reason: &Arc<str>) {
+    /// Publishes that Chromium will be started again. It is counted if one that was up has ended
+    /// unexpectedly.
+    fn publish_restarting(&self, reason: &Arc<str>, is_unexpected: bool) {
+        self.status.send_modify(|status| {
+            let was_up = status.state.devtools().is_some();
+            status.restarts += u64::from(was_up && is_unexpected);
+        });
         self.publish(BrowserState::Restarting {
             reason: reason.clone(),
         });
@@ -260,11 +267,9 @@ impl Supervisor {
 
     fn publish(&self, state: BrowserState) {
         self.status.send_modify(|status| {
-            let was_up = status.state.devtools().is_some();
-            let is_restarting = matches!(state, BrowserState::Restarting { .. });
             status.since = Utc::now();
             status.viewport = self.viewport;
-            status.restarts += u64::from(was_up && is_restarting);
+            status.has_run |= state.devtools().is_some();
             status.state = state.clone();
         });
         metrics::gauge!("berth_chromium_up").set(u8::from(state.devtools().is_some()));

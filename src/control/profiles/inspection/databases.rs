@@ -9,15 +9,15 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Skipped, place::DatabaseKind};
+use super::{ListBudget, Skipped, place::DatabaseKind};
 use crate::system::profile::database::{self, DatabaseError};
 
 /// The limit on a database, and on each of the files that complete it, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The limit on all of them in bytes.
 const MAX_TOTAL_BYTES: u64 = 1 << 30;
-/// The limit on the domains with cookies of an archive.
-const MAX_DOMAINS: usize = 10_000;
+/// The limit on a domain in bytes: that of a host name, and a dot before it.
+const MAX_DOMAIN_BYTES: usize = 254;
 
 /// A database: its profile and kind.
 type Key = (String, DatabaseKind);
@@ -74,21 +74,21 @@ impl Databases {
     /// Returns the number of cookies of each domain in all profiles.
     pub(super) fn count_cookies(&self, skipped: &mut Skipped) -> BTreeMap<String, u64> {
         let mut total: BTreeMap<String, u64> = BTreeMap::new();
-        let mut more_domains = false;
+        let (mut budget, mut unlisted) = (ListBudget::default(), 0_u64);
         let is_cookies = |kind| kind != DatabaseKind::Buckets;
         self.query(is_cookies, database::count_cookies, skipped, |_, counts| {
             for (domain, count) in counts {
                 if let Some(known) = total.get_mut(&domain) {
                     *known += count;
-                } else if total.len() < MAX_DOMAINS {
+                } else if domain.len() <= MAX_DOMAIN_BYTES && budget.take(&domain) {
                     total.insert(domain, count);
                 } else {
-                    more_domains = true;
+                    unlisted += 1;
                 }
             }
         });
-        if more_domains {
-            let reason = format!("only {MAX_DOMAINS} are listed");
+        if unlisted > 0 {
+            let reason = format!("{unlisted} are too many or too long to be listed");
             skipped.add("domains with cookies", reason);
         }
         total

@@ -13,7 +13,7 @@
 use std::{collections::BTreeMap, fmt::Display, io, path::Path};
 
 use crate::system::{
-    files::archive::unpack::{UnpackError, UnpackLimits, check_tar_zstd},
+    files::archive::unpack::{UNLIMITED_RATIO, UnpackError, UnpackLimits, check_tar_zstd},
     profile::{is_process_file, major_version},
 };
 
@@ -37,6 +37,20 @@ pub struct InspectLimits {
     pub ratio: u64,
     /// The major version of the newest Chromium that the archive may be of, if there is a limit.
     pub newest_chromium: Option<u32>,
+}
+
+impl InspectLimits {
+    /// The limits on the archive of a client: those with which agents unpack archives by default.
+    pub const UPLOAD: InspectLimits = InspectLimits {
+        unpacked_bytes: 16 << 30,
+        ratio: 200,
+        newest_chromium: None,
+    };
+    /// The limits on the archive of a browser, which may well have a very compressible profile.
+    pub const BROWSER: InspectLimits = InspectLimits {
+        ratio: UNLIMITED_RATIO,
+        ..Self::UPLOAD
+    };
 }
 
 /// The content of an archive.
@@ -141,27 +155,60 @@ fn check_version(version: &str, newest: Option<u32>) -> Result<(), InspectError>
     }
 }
 
+/// The limit on each of the three lists of an inspection, as JSON, in bytes. A receipt is stored
+/// and returned as a whole, and a page of versions has many of them.
+const MAX_LIST_BYTES: usize = 128 << 10;
 /// The limit on the list of what was skipped; further entries are only counted.
 const MAX_SKIPPED: usize = 1_000;
-/// The limit on a name in that list, in characters.
+/// The limit on a name, and on a reason, in that list, in characters.
 const MAX_NAME_CHARS: usize = 200;
+
+/// The bytes that a list of an inspection may still take.
+#[derive(Debug)]
+struct ListBudget {
+    bytes: usize,
+}
+
+impl Default for ListBudget {
+    fn default() -> Self {
+        ListBudget {
+            bytes: MAX_LIST_BYTES,
+        }
+    }
+}
+
+impl ListBudget {
+    /// Takes the bytes of an entry. Returns false if there are not as many.
+    fn take(&mut self, entry: &str) -> bool {
+        /// The count of cookies, and the punctuation.
+        const MAX_REST_BYTES: usize = 10;
+        let quoted = serde_json::to_string(entry).map_or(usize::MAX, |json| json.len());
+        let remaining = self
+            .bytes
+            .checked_sub(quoted.saturating_add(MAX_REST_BYTES));
+        self.bytes = remaining.unwrap_or(self.bytes);
+        remaining.is_some()
+    }
+}
 
 /// The list of what was skipped.
 #[derive(Debug, Default)]
 struct Skipped {
     listed: Vec<String>,
     more: u64,
+    budget: ListBudget,
 }
 
 impl Skipped {
     fn add(&mut self, name: &str, reason: impl Display) {
-        if self.listed.len() == MAX_SKIPPED {
+        let cut = |text: &str| -> String { text.chars().take(MAX_NAME_CHARS).collect() };
+        let (name, reason) = (cut(name), cut(&reason.to_string()));
+        let entry = format!("{}: {reason}", name.escape_debug());
+        if self.listed.len() < MAX_SKIPPED && self.budget.take(&entry) {
+            self.listed.push(entry);
+        } else {
             self.more += 1;
-            return;
         }
-        let name: String = name.chars().take(MAX_NAME_CHARS).collect();
-        self.listed
-            .push(format!("{}: {reason}", name.escape_debug()));
     }
 
     fn add_unlisted(&mut self, count: u64) {

@@ -2,14 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
-use super::{Skipped, place::LevelDbKind};
+use super::{ListBudget, Skipped, place::LevelDbKind};
 use crate::system::profile::{
     leveldb::{LevelDbError, LevelDbKeys},
     origin,
 };
 
-/// The limit on the origins of an archive.
-const MAX_ORIGINS: usize = 10_000;
 /// The limit on what is held of all LevelDB databases, in bytes.
 const MAX_HELD_BYTES: usize = 64 << 20;
 /// The limit on storage buckets.
@@ -19,7 +17,8 @@ const MAX_BUCKETS: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Storages {
     origins: BTreeSet<String>,
-    more_origins: bool,
+    budget: ListBudget,
+    unlisted_origins: u64,
     level_dbs: BTreeMap<(String, LevelDbKind), Result<LevelDbKeys, String>>,
     buckets: BTreeSet<(String, i64)>,
     more_buckets: bool,
@@ -81,8 +80,8 @@ impl Storages {
     fn add_origin(&mut self, origin: Option<String>, storage: &str) {
         match origin {
             Some(origin) if self.origins.contains(&origin) => {}
-            Some(_) if self.origins.len() == MAX_ORIGINS => self.more_origins = true,
-            Some(origin) => drop(self.origins.insert(origin)),
+            Some(origin) if self.budget.take(&origin) => drop(self.origins.insert(origin)),
+            Some(_) => self.unlisted_origins += 1,
             None if self.unknown.len() < super::MAX_SKIPPED => {
                 self.unknown.insert(storage.to_owned());
             }
@@ -116,10 +115,14 @@ impl Storages {
             }
         }
         for storage in &self.unknown {
-            skipped.add(storage, "has an origin of an unknown form");
+            skipped.add(storage, "has an origin of an unknown form or length");
         }
-        if self.more_origins {
-            skipped.add("origins", format!("only {MAX_ORIGINS} are listed"));
+        if self.unlisted_origins > 0 {
+            let reason = format!(
+                "{} entries are too many to be listed",
+                self.unlisted_origins
+            );
+            skipped.add("origins", reason);
         }
         if self.more_buckets {
             skipped.add("storage buckets", format!("only {MAX_BUCKETS} are read"));

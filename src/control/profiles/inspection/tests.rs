@@ -140,9 +140,53 @@ fn domains_with_cookies_are_limited_over_all_databases() {
         TarEntry::file("Profile 1/Cookies", database("b.example", 2)),
     ]);
     let inspection = inspection.unwrap();
-    assert_eq!(inspection.cookies.len(), 10_000);
-    let expected = ["domains with cookies: only 10000 are listed"];
-    assert_eq!(inspection.skipped, expected);
+    let unlisted = 10_001 - inspection.cookies.len();
+    assert!(unlisted > 0 && bytes(&inspection.cookies) <= MAX_LIST_BYTES);
+    let expected =
+        format!("domains with cookies: {unlisted} are too many or too long to be listed");
+    assert_eq!(inspection.skipped, [expected]);
+}
+
+/// Returns the size of a list as it is stored and returned.
+fn bytes(list: &impl serde::Serialize) -> usize {
+    serde_json::to_string(list).unwrap().len()
+}
+
+#[test]
+fn receipt_of_long_names_is_limited_in_bytes() {
+    let label = "x".repeat(240);
+    let mut entries = vec![marker()];
+    let origins: Vec<String> = (0..2_000)
+        .map(|number| format!("META:https://{label}{number:04}"))
+        .chain((0..100).map(|number| format!("META:https://{}{number:04}", label.repeat(10))))
+        .collect();
+    let origins: Vec<&str> = origins.iter().map(String::as_str).collect();
+    entries.extend(level_db("Default/Local Storage/leveldb", &origins));
+    let domains: Vec<String> = (0..2_000)
+        .map(|number| format!("{label}{number:04}"))
+        .chain([label.repeat(2)])
+        .collect();
+    let domains: Vec<&str> = domains.iter().map(String::as_str).collect();
+    entries.push(TarEntry::file("Default/Cookies", cookies(&domains)));
+    let skipped: Vec<_> = (0..1_500)
+        .map(|number| serde_json::json!({"path": format!("{label}{number}"), "reason": "\u{1}".repeat(1_000)}))
+        .collect();
+    let skipped = serde_json::json!({ "skipped": skipped }).to_string();
+    entries.push(TarEntry::file(".berth-skipped.json", skipped));
+
+    let found = inspect_entries(&entries).unwrap();
+    for (list, length) in [
+        (bytes(&found.cookies), found.cookies.len()),
+        (bytes(&found.origins), found.origins.len()),
+        (bytes(&found.skipped), found.skipped.len()),
+    ] {
+        assert!((1..600).contains(&length), "{length}");
+        assert!(list <= MAX_LIST_BYTES, "{list}");
+    }
+    let more = found.skipped.last().unwrap();
+    assert!(more.ends_with(" more"), "{more}");
+    let longest = found.origins.iter().map(String::len).max();
+    assert_eq!(longest, Some(252));
 }
 
 #[test]
@@ -217,8 +261,8 @@ fn unreadable_content_is_listed() {
         "Default/Service Worker/Database: CURRENT is missing\n",
         "Profile 1/Local Storage/leveldb: is a link, which is not followed\n",
         "Default/WebStorage/7: has no origin in the list of storage buckets\n",
-        "Default/IndexedDB/https_x_y.indexeddb.leveldb/CURRENT: has an origin of an unknown form\n",
-        "Default/Service Worker/CacheStorage/a/index.txt: has an origin of an unknown form\n",
+        "Default/IndexedDB/https_x_y.indexeddb.leveldb/CURRENT: has an origin of an unknown form or length\n",
+        "Default/Service Worker/CacheStorage/a/index.txt: has an origin of an unknown form or length\n",
         "IndexedDB of an unknown form: is not read\n",
         "local storage of an unknown form: is not read\n",
         "storage of apps: is not read\n",
@@ -451,7 +495,7 @@ fn content_beyond_the_limits_is_listed() {
     }));
     let found = inspect_entries(&entries).unwrap();
     assert_eq!(found.cookies["example.com"], 32);
-    assert_eq!(found.origins.len(), 10_000);
+    assert!(found.origins.len() < 10_001 && bytes(&found.origins) <= MAX_LIST_BYTES);
     assert_eq!(found.skipped.len(), 1_001);
     assert!(
         found.skipped[1_000].ends_with(" more"),

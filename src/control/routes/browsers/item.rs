@@ -60,7 +60,7 @@ pub(crate) async fn get(
     responses(
         (status = 200, body = Browser),
         (status = 404, body = ErrorBody, description = "The browser or the profile does not exist"),
-        (status = 409, body = ErrorBody, description = "The name is taken, the browser has a profile already, something else saves the profile (`profile_in_use`), or the profile is of a newer major version of Chromium (`newer_chromium`)"),
+        (status = 409, body = ErrorBody, description = "The name is taken, the browser has a profile already, or one is being loaded into it, something else saves the profile (`profile_in_use`), or the profile is of a newer major version of Chromium (`newer_chromium`)"),
         (status = 429, body = ErrorBody, description = "Too many updates of the browser are waiting"),
         (status = 502, body = ErrorBody, description = "The browser rejected the change"),
         (status = 503, body = ErrorBody, description = "The browser does not respond; the request may be repeated"),

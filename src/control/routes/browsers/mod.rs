@@ -152,8 +152,11 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
         }
         error @ BrowserProfileError::InUse => ApiError::conflict(error.to_string())
             .code(PROFILE_IN_USE)
-            .detail("profile.save_changes", "something else saves the profile")
+            .detail("profile.save_changes", "another browser saves the profile")
             .permanent(),
+        error @ BrowserProfileError::BeingSaved => ApiError::conflict(error.to_string())
+            .code(PROFILE_IN_USE)
+            .detail("profile.save_changes", "a save is in progress"),
         BrowserProfileError::Load(ProfileError::Restore(AgentError::Rejected {
             error, ..
         })) if error.code == NEWER_CHROMIUM => ApiError::conflict(error.message)
@@ -163,6 +166,7 @@ fn profile_error(error: BrowserProfileError) -> ApiError {
         error @ BrowserProfileError::HasProfile => ApiError::conflict(error.to_string())
             .detail("profile", "the browser has one")
             .permanent(),
+        error @ BrowserProfileError::Loading => ApiError::conflict(error.to_string()),
         BrowserProfileError::Load(ProfileError::Restore(cause)) => {
             tracing::error!(%cause, "cannot restore the profile of a browser");
             start_failed("the profile could not be restored")

@@ -59,7 +59,7 @@ pub(crate) async fn download(
         let version = profiles.current_version(&profile.id).await?;
         let response = match request.format {
             ArchiveForm::TarZst => stored(&profiles, &version, &headers).await,
-            ArchiveForm::Tar => decompressed(&profiles, &version, &headers).await,
+            ArchiveForm::Tar => decompressed(&profiles, &profile, &version, &headers).await,
         };
         match response {
             Ok(response) => return with_headers(response, &profile, request.format),
@@ -96,6 +96,7 @@ async fn stored(
 /// Returns the decompressed archive. Its length is not known.
 async fn decompressed(
     profiles: &Profiles,
+    profile: &ProfileRow,
     version: &ProfileVersionRow,
     request: &HeaderMap,
 ) -> Result<Response, ProfileError> {
@@ -106,7 +107,8 @@ async fn decompressed(
     if conditional.range().is_none() {
         return Ok(conditional.with_body(Body::empty()));
     }
-    let content = profiles.read_decompressed(version).await?;
+    let content = profiles.read_decompressed(&profile.project_id, version);
+    let content = content.await?;
     let mut response = Response::new(Body::from_stream(content));
     response.headers_mut().insert(header::ETAG, etag);
     Ok(response)

@@ -32,7 +32,7 @@ use crate::{
         (status = 408, body = ErrorBody, description = "The body made no progress for 30 s, or took too long"),
         (status = 409, body = ErrorBody, description = "A browser is going to save the profile, or it is being saved (`profile_in_use`); or the archive is of a newer major version of Chromium than all browsers that run now (`newer_chromium`)"),
         (status = 413, body = ErrorBody, description = "The archive, or its content, is too large"),
-        (status = 503, body = ErrorBody, description = "The storage of profiles is not available"),
+        (status = 503, body = ErrorBody, description = "The storage of profiles is not available, or too many uploads are in progress"),
     )
 )]
 pub(crate) async fn upload(
@@ -43,11 +43,12 @@ pub(crate) async fn upload(
     body: RawBody,
 ) -> ApiResult<Json<ProfileReceipt>> {
     let profile = profiles.get(&principal.project, &id_or_name).await?;
+    profiles.check_length(body.length())?;
     let archive = body.map_err(|error| match error {
         BodyError::Incomplete => ArchiveSourceError::Incomplete,
         BodyError::IdleTimeout(timeout) => ArchiveSourceError::IdleTimeout(timeout),
     });
     let newest_chromium = hosts.newest_chromium().await;
-    let uploaded = profiles.upload(&profile.id, archive, newest_chromium);
+    let uploaded = profiles.upload(&principal.project, &profile.id, archive, newest_chromium);
     Ok(Json(uploaded.await?))
 }

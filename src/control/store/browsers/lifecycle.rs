@@ -24,7 +24,9 @@ use crate::{
             entity::{browser, browser_tag},
             hosts::to_generation_column,
             limits::{session_limit, sessions_in_use},
-            profiles::{is_being_saved, lock_profile, set_write_lock, write_lock},
+            profiles::{
+                delete_write_lock, is_being_saved, lock_profile, set_write_lock, write_lock,
+            },
             projects::lock_active_project,
             to_millis,
         },
@@ -245,6 +247,7 @@ impl Store {
         let or = |column: browser::Column, value: Expr| Func::coalesce([Expr::col(column), value]);
         let reason = Expr::value(end_reason_text(reason));
         let now = Expr::value(to_millis(now));
+        let transaction = self.db.begin().await?;
         browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(DELETED))
             .col_expr(
@@ -258,22 +261,25 @@ impl Store {
             )
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.is_in([ACTIVE, DELETING]))
-            .exec(&self.db)
+            .exec(&transaction)
             .await?;
-        self.release_write_lock(id).await
+        delete_write_lock(&transaction, id).await?;
+        Ok(transaction.commit().await?)
     }
 
     /// Deletes the row of a browser that is being created. Returns false if it is not.
     pub async fn delete_creating_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
+        let transaction = self.db.begin().await?;
         let deleted = browser::Entity::delete_many()
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
-            .exec(&self.db)
+            .exec(&transaction)
             .await?;
         let is_deleted = deleted.rows_affected > 0;
         if is_deleted {
-            self.release_write_lock(id).await?;
+            delete_write_lock(&transaction, id).await?;
         }
+        transaction.commit().await?;
         Ok(is_deleted)
     }
 
@@ -329,12 +335,13 @@ pub(in crate::control::store) async fn reserve_profile(
     if !profile.save_changes {
         return Ok(());
     }
-    let is_in_use = is_being_saved(transaction, &profile.id).await?
-        || write_lock(transaction, &profile.id).await?.is_some();
-    match is_in_use {
-        true => Err(CreateBrowserError::ProfileInUse),
-        false => Ok(set_write_lock(transaction, &profile.id, &browser.id).await?),
+    if write_lock(transaction, &profile.id).await?.is_some() {
+        return Err(CreateBrowserError::ProfileInUse);
     }
+    if is_being_saved(transaction, &profile.id).await? {
+        return Err(CreateBrowserError::ProfileBeingSaved);
+    }
+    Ok(set_write_lock(transaction, &profile.id, &browser.id).await?)
 }
 
 /// Builds the statement that changes the columns of an active browser.

@@ -23,7 +23,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-pub use attached_profile::AttachProfile;
+pub use attached_profile::AttachProfileError;
 pub(super) use lifecycle::{insert_browser, reserve_profile};
 pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
 
@@ -113,8 +113,10 @@ pub enum CreateBrowserError {
     LimitReached(u32),
     #[error("the profile does not exist")]
     ProfileNotFound,
-    #[error("the profile is in use")]
+    #[error("another browser is to save the profile")]
     ProfileInUse,
+    #[error("the profile is being saved")]
+    ProfileBeingSaved,
     #[error(transparent)]
     Store(StoreError),
 }

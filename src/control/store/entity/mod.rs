@@ -14,6 +14,7 @@ pub mod pool;
 pub mod pool_browser;
 pub mod pool_waiter;
 pub mod profile;
+pub mod profile_attachment;
 pub mod profile_blob_removal;
 pub mod profile_operation;
 pub mod profile_version;

@@ -28,6 +28,7 @@ mod m0014_settled_hosts;
 mod m0015_pools;
 mod m0016_profiles;
 mod m0017_pool_profiles;
+mod m0018_profile_attachments;
 
 pub(crate) struct Migrator;
 
@@ -52,6 +53,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0015_pools::Migration),
             Box::new(m0016_profiles::Migration),
             Box::new(m0017_pool_profiles::Migration),
+            Box::new(m0018_profile_attachments::Migration),
         ]
     }
 }

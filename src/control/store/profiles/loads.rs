@@ -8,7 +8,7 @@ use crate::{
     api::ids::ProfileId,
     control::store::{
         ControlProcessId, Store, StoreError, corrupt,
-        entity::{profile, profile_operation, profile_version},
+        entity::{profile, profile_attachment, profile_operation, profile_version},
         to_millis,
     },
 };
@@ -100,22 +100,27 @@ impl Store {
         found.map(TryInto::try_into).transpose()
     }
 
-    /// Ends a save or a load. Does nothing if it has ended.
+    /// Ends a save, a load, or an attachment. Does nothing if it has ended.
     pub async fn end_profile_operation(&self, id: &str) -> Result<(), StoreError> {
+        self.end_profile_attachment(id).await?;
         profile_operation::Entity::delete_by_id(id)
             .exec(&self.db)
             .await?;
         Ok(())
     }
 
-    /// Returns the saves and loads that have not ended, with the processes that run them.
+    /// Returns the saves, loads and attachments that have not ended, with the processes that run
+    /// them.
     pub async fn profile_operations(
         &self,
     ) -> Result<Vec<(String, Option<ControlProcessId>)>, StoreError> {
         let rows = profile_operation::Entity::find().all(&self.db).await?;
-        let rows = rows.into_iter();
-        Ok(rows
-            .map(|row| (row.id, row.process_id.map(ControlProcessId)))
+        let operations = rows.into_iter().map(|row| (row.id, row.process_id));
+        let rows = profile_attachment::Entity::find().all(&self.db).await?;
+        let attachments = rows.into_iter().map(|row| (row.id, row.process_id));
+        Ok(operations
+            .chain(attachments)
+            .map(|(id, process)| (id, process.map(ControlProcessId)))
             .collect())
     }
 }

@@ -17,7 +17,7 @@ use sea_orm::{
 
 use super::{
     Store, StoreError, browsers, corrupt,
-    entity::{browser, profile, profile_operation, profile_version},
+    entity::{browser, profile, profile_attachment, profile_operation, profile_version},
     from_millis,
     pools::pool_with_profile,
     projects::lock_active_project,
@@ -41,7 +41,9 @@ pub use loads::ProfileLoad;
 pub use saves::{
     BeginSave, NewProfileVersion, ProfileSave, PublishedVersion, RestoreOutcome, SaveSource,
 };
-pub(super) use write_lock::{browsers_with_write_lock, set_write_lock, write_lock};
+pub(super) use write_lock::{
+    browsers_with_write_lock, delete_write_lock, set_write_lock, write_lock,
+};
 
 /// A row of the table of profiles.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -416,13 +418,16 @@ pub(super) async fn is_being_saved(
     Ok(saves.await? > 0)
 }
 
-/// Returns whether a browser has the profile, or will save it.
+/// Returns whether a browser has the profile, or gets or will save it.
 async fn has_browser(db: &impl ConnectionTrait, id: &ProfileId) -> Result<bool, StoreError> {
     let has_it = Condition::all()
         .add(browser::Column::ProfileId.eq(id.as_str()))
         .add(browsers::is_live());
     let found = browser::Entity::find().filter(has_it).count(db);
-    Ok(found.await? > 0 || write_lock(db, id).await?.is_some())
+    let attachments = profile_attachment::Entity::find()
+        .filter(profile_attachment::Column::ProfileId.eq(id.as_str()))
+        .count(db);
+    Ok(found.await? > 0 || attachments.await? > 0 || write_lock(db, id).await?.is_some())
 }
 
 fn natural(value: i64) -> Result<u64, StoreError> {

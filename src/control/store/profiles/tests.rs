@@ -10,8 +10,8 @@ use crate::{
     control::{
         browsers::state::EndReason,
         store::{
-            BrowserProfileRow, CreateBrowserError, NewBrowserRow, NewProcess, ProjectOutcome,
-            UniqueConstraint,
+            AttachProfileError, BrowserProfileRow, CreateBrowserError, NewBrowserRow, NewProcess,
+            ProjectOutcome, UniqueConstraint,
             test_database::{TestDatabase, explain, is_sorting},
         },
     },
@@ -123,8 +123,12 @@ async fn profile_has_one_save_at_a_time_and_an_ended_one_publishes_nothing() {
     let outcome = store.create_browser(browser(&project, &profile, true), Utc::now());
     assert!(matches!(
         outcome.await,
-        Err(CreateBrowserError::ProfileInUse)
+        Err(CreateBrowserError::ProfileBeingSaved)
     ));
+    let plain = published_browser(&store, NewBrowserRow::sample(&project)).await;
+    let selected = selected(&profile, true);
+    let outcome = store.begin_profile_attachment("1", &plain, &selected, Utc::now());
+    assert!(matches!(outcome.await, Err(AttachProfileError::BeingSaved)));
     // The process of the first save counts as dead.
     store.end_profile_operation(&first.id).await.unwrap();
     publish(&store, &profile, "b").await;
@@ -369,4 +373,116 @@ async fn list_of_a_project_uses_an_index() {
     let plan = explain(&store.db, query).await;
     assert!(plan.contains("profiles_of_a_project"), "{plan}");
     assert!(!is_sorting(&plan), "{plan}");
+}
+
+fn selected(profile: &ProfileId, save_changes: bool) -> BrowserProfileRow {
+    BrowserProfileRow {
+        id: profile.clone(),
+        name: None,
+        save_changes,
+    }
+}
+
+#[tokio::test]
+async fn browser_has_an_attached_profile_when_the_attachment_is_completed() {
+    let (_database, store, project) = store().await;
+    let shop = profile(&store, &project).await;
+    let other = profile(&store, &project).await;
+    let plain = async || published_browser(&store, NewBrowserRow::sample(&project)).await;
+    let (first, second) = (plain().await, plain().await);
+    let begin = async |id: &str, browser: &BrowserId, profile: BrowserProfileRow| {
+        let begun = store.begin_profile_attachment(id, browser, &profile, Utc::now());
+        begun.await
+    };
+    begin("1", &first, selected(&shop, true)).await.unwrap();
+    // The load is not complete, for the same request as for another one.
+    for repeated in [selected(&shop, true), selected(&other, false)] {
+        let refused = begin("2", &first, repeated).await;
+        assert!(matches!(refused, Err(AttachProfileError::Loading)));
+    }
+    let refused = begin("2", &second, selected(&shop, true)).await;
+    assert!(matches!(refused, Err(AttachProfileError::InUse)));
+    let deleted = store.delete_profile(&project, &shop, Utc::now()).await;
+    assert_eq!(deleted.unwrap(), DeleteProfileOutcome::InUse);
+    assert_eq!(store.saved_profile_of(&first).await.unwrap(), None);
+    let row = store
+        .find_active_browser(&first)
+        .await
+        .unwrap()
+        .unwrap()
+        .row;
+    assert_eq!(row.profile, None);
+
+    assert!(store.complete_profile_attachment("1").await.unwrap());
+    assert!(!store.complete_profile_attachment("1").await.unwrap());
+    store.end_profile_operation("1").await.unwrap();
+    assert_eq!(
+        store.saved_profile_of(&first).await.unwrap(),
+        Some(shop.clone())
+    );
+    let repeated = begin("2", &first, selected(&shop, true)).await;
+    assert!(matches!(repeated, Err(AttachProfileError::HasSame)));
+    for others in [selected(&shop, false), selected(&other, true)] {
+        let refused = begin("2", &first, others).await;
+        assert!(matches!(refused, Err(AttachProfileError::HasOther)));
+    }
+    assert_eq!(store.profile_operations().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn ended_attachment_leaves_neither_a_profile_nor_a_lock() {
+    let (_database, store, project) = store().await;
+    let shop = profile(&store, &project).await;
+    let browser = published_browser(&store, NewBrowserRow::sample(&project)).await;
+    for save_changes in [true, false] {
+        let profile = selected(&shop, save_changes);
+        let begun = store.begin_profile_attachment("1", &browser, &profile, Utc::now());
+        begun.await.unwrap();
+        let operations = store.profile_operations().await.unwrap();
+        assert_eq!(operations, [("1".to_owned(), store.process())]);
+        store.end_profile_operation("1").await.unwrap();
+        assert!(!store.complete_profile_attachment("1").await.unwrap());
+        let found = store.find_active_browser(&browser).await.unwrap().unwrap();
+        assert_eq!(found.row.profile, None);
+    }
+    // A browser that ends meanwhile does not get the profile either.
+    let profile = selected(&shop, true);
+    let begun = store.begin_profile_attachment("1", &browser, &profile, Utc::now());
+    begun.await.unwrap();
+    let reason = EndReason::Deleted;
+    store
+        .withdraw_browser(&browser, reason, Utc::now())
+        .await
+        .unwrap();
+    assert!(!store.complete_profile_attachment("1").await.unwrap());
+    store.end_profile_operation("1").await.unwrap();
+    assert!(matches!(
+        begin(&store, &shop, SaveSource::Upload).await,
+        BeginSave::Started(_)
+    ));
+}
+
+#[tokio::test]
+async fn row_of_a_browser_and_its_lock_go_together() {
+    let (_database, store, project) = store().await;
+    let shop = profile(&store, &project).await;
+    let rename = async |from: &str, to: &str| {
+        let statement = format!("ALTER TABLE {from} RENAME TO {to}");
+        store.db.execute_unprepared(&statement).await.unwrap();
+    };
+    let creating = store.create_browser(browser(&project, &shop, true), Utc::now());
+    let creating = creating.await.unwrap().id;
+    rename("profile_write_locks", "hidden").await;
+    assert!(store.delete_creating_browser(&creating).await.is_err());
+    rename("hidden", "profile_write_locks").await;
+    assert!(store.delete_creating_browser(&creating).await.unwrap());
+
+    let active = published_browser(&store, browser(&project, &shop, true)).await;
+    rename("profile_write_locks", "hidden").await;
+    let (reason, now) = (EndReason::Gone, Utc::now());
+    assert!(store.close_browser(&active, reason, now).await.is_err());
+    rename("hidden", "profile_write_locks").await;
+    assert!(store.find_active_browser(&active).await.unwrap().is_some());
+    store.close_browser(&active, reason, now).await.unwrap();
+    assert_eq!(store.browsers_with_write_lock().await.unwrap().len(), 0);
 }

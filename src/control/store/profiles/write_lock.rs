@@ -17,7 +17,7 @@ use crate::{
 
 impl Store {
     /// Returns the profile that a browser has the exclusive right to save, and is to save: not yet
-    /// if the profile is being loaded into it.
+    /// while the profile is being loaded into it.
     pub async fn saved_profile_of(&self, id: &BrowserId) -> Result<Option<ProfileId>, StoreError> {
         let saves = browser::Entity::find_by_id(id.as_str())
             .filter(browser::Column::SaveChanges.eq(true))
@@ -35,11 +35,7 @@ impl Store {
 
     /// Takes the exclusive right to save its profile from a browser, if it has it.
     pub async fn release_write_lock(&self, browser: &BrowserId) -> Result<(), StoreError> {
-        profile_write_lock::Entity::delete_many()
-            .filter(profile_write_lock::Column::BrowserId.eq(browser.as_str()))
-            .exec(&self.db)
-            .await?;
-        Ok(())
+        delete_write_lock(&self.db, browser).await
     }
 
     /// Returns the browsers that have the exclusive right to save a profile, or had it until they
@@ -77,6 +73,18 @@ pub(in crate::control::store) async fn write_lock(
         .one(db)
         .await?;
     Ok(browser.map(|browser| browser.id))
+}
+
+/// Takes the exclusive right to save its profile from a browser, if it has it.
+pub(in crate::control::store) async fn delete_write_lock(
+    db: &impl ConnectionTrait,
+    browser: &BrowserId,
+) -> Result<(), StoreError> {
+    profile_write_lock::Entity::delete_many()
+        .filter(profile_write_lock::Column::BrowserId.eq(browser.as_str()))
+        .exec(db)
+        .await?;
+    Ok(())
 }
 
 /// Gives a browser the exclusive right to save a profile, in place of one that has ended.

@@ -1,11 +1,14 @@
 //! Invalid requests about profiles.
 
-use reqwest::Method;
+use reqwest::{Method, header};
 use serde_json::json;
+use tar::EntryType;
 
 use crate::support::{
+    archives::{compressed, entry, file, link, packed},
     dev::{Answer, Dev},
-    profiles::{profile, upload},
+    profiles::{download, profile, upload},
+    requests::unfinished,
 };
 
 const UNKNOWN: &str = "prof_00000000000000000000000000";
@@ -118,6 +121,12 @@ async fn archive_that_cannot_be_used_changes_nothing() {
     }
     let too_large = upload(&dev, "shop", vec![0; (1 << 20) + 1]).await;
     too_large.assert_error(413, "payload_too_large");
+    // One that announces too much is refused before it is received.
+    let (_sender, body) = unfinished("the start");
+    let request = dev.request(Method::PUT, "/profiles/shop/upload");
+    let announced = request.header(header::CONTENT_LENGTH, (1 << 20) + 1);
+    let refused = Answer::of(announced.body(body)).await;
+    refused.assert_error(413, "payload_too_large");
     assert_eq!(dev.get("/profiles/shop/versions").await.body, json!([]));
     assert_eq!(dev.get("/profiles/shop").await.body.get("version"), None);
     // Nothing was stored, and no save is left in progress.
@@ -127,5 +136,78 @@ async fn archive_that_cannot_be_used_changes_nothing() {
     assert_eq!(spool.unwrap().count(), 0);
     let operations = dev.rows("SELECT id FROM profile_operations").await;
     assert_eq!(operations.len(), 0);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn hostile_archive_changes_nothing() {
+    let dev = Dev::start().await;
+    profile(&dev, "shop").await;
+    let marker = || file("Local State", b"{}");
+    let valid = packed(&[marker()]);
+    let uploaded = upload(&dev, "shop", valid.clone()).await;
+    assert_eq!(uploaded.body["version"], 1, "{}", uploaded.body);
+    let linked = |hard| entry(EntryType::Link, "file", hard, b"");
+    let directory = entry(EntryType::Directory, "dir", "", b"");
+    for (case, archive, status) in [
+        ("dots", packed(&[marker(), file("../file", b"")]), 400),
+        (
+            "dots within",
+            packed(&[marker(), file("a/../../file", b"")]),
+            400,
+        ),
+        ("absolute", packed(&[marker(), file("/tmp/file", b"")]), 400),
+        ("link out", packed(&[marker(), link("link", "/etc")]), 400),
+        (
+            "link up",
+            packed(&[marker(), link("a/link", "../../x")]),
+            400,
+        ),
+        (
+            "through a link",
+            packed(&[marker(), directory, link("in", "dir"), file("in/file", b"")]),
+            400,
+        ),
+        (
+            "hard link out",
+            packed(&[marker(), linked("/etc/passwd")]),
+            400,
+        ),
+        (
+            "device",
+            packed(&[marker(), entry(EntryType::Char, "null", "", b"")]),
+            400,
+        ),
+        (
+            "FIFO",
+            packed(&[marker(), entry(EntryType::Fifo, "fifo", "", b"")]),
+            400,
+        ),
+        ("twice", packed(&[marker(), marker()]), 400),
+        ("no end marker", compressed(&marker()), 400),
+        (
+            "of something else",
+            packed(&[file("file", b"content")]),
+            400,
+        ),
+        (
+            "bomb",
+            packed(&[marker(), file("zeros", &vec![0; 66 << 20])]),
+            413,
+        ),
+    ] {
+        let refused = upload(&dev, "shop", archive).await;
+        assert_eq!(refused.status.as_u16(), status, "{case}: {}", refused.body);
+        if status == 400 {
+            assert_eq!(refused.bad_fields(), ["body"], "{case}");
+        }
+    }
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions.as_array().unwrap().len(), 1);
+    assert_eq!(download(&dev, "shop").await, valid);
+    let blobs = std::fs::read_dir(dev.state_dir().join("blobs/profiles"));
+    assert_eq!(blobs.unwrap().count(), 1);
+    let spool = std::fs::read_dir(dev.state_dir().join("profile-spool"));
+    assert_eq!(spool.unwrap().count(), 0);
     dev.finish().await;
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     dev::{Answer, Dev},
-    profiles::profile,
+    profiles::{path, profile},
 };
 
 fn names(listed: &Answer) -> Vec<&str> {
@@ -89,6 +89,7 @@ async fn profiles_of_another_project_are_not_found() {
             in_other(method, &path).await.assert_error(404, "not_found");
         }
     }
+    assert_browsers_do_not_find(&dev, project, &id).await;
     // The name is free there, and the project is not empty any more.
     let create = dev.request(Method::POST, "/profiles");
     let create = create.header("x-project-id", project);
@@ -101,6 +102,35 @@ async fn profiles_of_another_project_are_not_found() {
     let deleted = dev.delete("/org/projects/other").await;
     assert_eq!(deleted.status, StatusCode::NO_CONTENT);
     dev.finish().await;
+}
+
+/// Checks that browsers of a project are not given a profile of another one, nor saved to it.
+async fn assert_browsers_do_not_find(dev: &Dev, project: &str, id: &str) {
+    let send = |method: Method, path: &str, body: Value| {
+        let request = dev.request(method, path).header("x-project-id", project);
+        Answer::of(request.json(&body))
+    };
+    let created = send(Method::POST, "/browsers", json!({})).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    let browser = path(&created.body);
+    for selection in [json!({"id": id}), json!({"name": "shop"})] {
+        let body = json!({ "profile": selection });
+        for (method, path) in [(Method::POST, "/browsers"), (Method::PATCH, &browser)] {
+            let refused = send(method, path, body.clone()).await;
+            refused.assert_error(404, "not_found");
+            assert_eq!(refused.bad_fields(), ["profile"]);
+        }
+    }
+    // With the name, a profile of the project itself would be created.
+    let saves = format!("{browser}/profiles");
+    let refused = send(Method::POST, &saves, json!({"profile_id": id})).await;
+    refused.assert_error(404, "not_found");
+    let found = send(Method::GET, &browser, json!({})).await;
+    assert_eq!(found.body.get("profile"), None, "{}", found.body);
+    let deleted = send(Method::DELETE, &browser, json!({})).await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+    let versions = dev.get("/profiles/shop/versions").await.body;
+    assert_eq!(versions, json!([]));
 }
 
 #[tokio::test]

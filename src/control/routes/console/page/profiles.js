@@ -6,6 +6,8 @@ import { announce, badge, button, bytes, capitalize, facts, h, heading, number, 
 import { detail, filters, href, list, table } from './list.js';
 
 const DOWNLOAD_TIMEOUT = 3_600_000;
+/** The delay after which the URL of a download is revoked: it is being read by then. */
+const REVOKE_DELAY = 60_000;
 
 export function profiles(view) {
   return view.id ? profile(view) : profileList(view);
@@ -21,7 +23,7 @@ function profileList(view) {
     { title: 'Profile', cell: item => [h('a', { href: href('profiles', item.id), 'data-key': `open-${item.id}` }, title(item)), item.name && h('p', { class: 'small muted mono' }, item.id)] },
     { title: 'Version', kind: 'number', cell: item => (item.version ? number(item.version) : h('span', { class: 'muted' }, 'empty')) },
     { title: 'Size', kind: 'number', cell: item => bytes(item.size_bytes) },
-    { title: 'Saved', cell: item => time(item.version ? item.updated_at : null) },
+    { title: 'Changed', cell: item => time(item.updated_at) },
     { title: 'Last used', cell: item => time(item.last_used_at) },
     { title: 'Actions', kind: 'controls', cell: item => actions(view, item, reload) },
   ];
@@ -93,7 +95,8 @@ async function download(view, item, control) {
     const response = await send('GET', `profiles/${path(item.id)}/download`, { project: true, signal: view.signal, timeout: DOWNLOAD_TIMEOUT });
     const url = URL.createObjectURL(await response.blob());
     h('a', { href: url, download: `${title(item)}.tar.zst` }).click();
-    URL.revokeObjectURL(url);
+    // The browser may read the URL some time after the click.
+    setTimeout(() => URL.revokeObjectURL(url), REVOKE_DELAY);
   } catch (error) {
     if (!view.signal.aborted) announce(`The download has failed: ${error.message}`);
   } finally {

@@ -15,9 +15,13 @@ use crate::{
     http::{ApiResult, Path, Query},
 };
 
+/// The limit on a page, less than that of other lists, because each version has its receipt.
+const MAX_VERSIONS: u32 = 20;
+
 /// List the versions of a profile
 ///
-/// Newest first. The oldest are deleted when there are too many.
+/// Newest first. The oldest are deleted when there are too many. A page has at most 20 versions,
+/// even if more are asked for.
 #[utoipa::path(
     get,
     path = "/profiles/{id_or_name}/versions",
@@ -38,6 +42,7 @@ pub(crate) async fn list(
     Path(id_or_name): Path<String>,
     Query(page): Query<Page>,
 ) -> ApiResult<Paged<ProfileVersion>> {
+    let page = page.of_at_most(MAX_VERSIONS);
     let profile = profiles.get(&principal.project, &id_or_name).await?;
     let (offset, limit) = (page.offset.get().into(), page.limit.get().into());
     let rows = profiles.versions(&profile, offset, limit).await?;
