@@ -223,6 +223,11 @@ impl BlobStore {
         Ok(size)
     }
 
+    /// Returns whether [`BlobStore::put_file`] links files, if they are of the same file system.
+    pub fn links_files(&self) -> bool {
+        matches!(self.place, Place::Directory(_))
+    }
+
     /// Stores a file without a name under an unused key, like
     /// [`BlobStore::put`]. The file must not change afterwards: in a directory of its file system,
     /// it is linked instead of copied.

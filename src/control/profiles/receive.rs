@@ -13,7 +13,7 @@ use super::{
     ArchiveSourceError, ProfileError, Profiles,
     inspection::{InspectError, InspectLimits, Inspection, inspect},
     save::PendingSave,
-    spool::{ReceiveLimits, Spool, SpoolReader, SpooledArchive},
+    spool::{ReceiveLimits, Spool, SpoolReader, SpoolUse, SpooledArchive},
 };
 
 /// The lowest rate at which an archive may arrive, or be stored, in bytes per second.
@@ -47,11 +47,18 @@ impl Profiles {
         self.receive(pending, spool, content).await
     }
 
+    fn spool_use(&self) -> SpoolUse {
+        match self.inner.blobs.links_files() {
+            true => SpoolUse::Stays,
+            false => SpoolUse::Vanishes,
+        }
+    }
+
     async fn create_spool(
         &self,
         pending: PendingSave,
     ) -> Result<(PendingSave, Spool), ProfileError> {
-        let created = Spool::create(&self.inner.spool).await;
+        let created = Spool::create(&self.inner.spool, self.spool_use()).await;
         pending.unless_failed(created).await
     }
 

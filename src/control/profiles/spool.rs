@@ -22,6 +22,18 @@ use super::{ArchiveSourceError, ProfileError};
 
 /// The bytes that are written and hashed at once.
 const BATCH_BYTES: usize = 1 << 20;
+/// The bytes after which the disk begins to be written, if the file is to stay.
+const WRITEBACK_BYTES: usize = 16 << 20;
+
+/// The future of a file into which an archive is received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SpoolUse {
+    /// The file becomes a blob, which must be on the disk. That takes less time at the end if most
+    /// of it is written before.
+    Stays,
+    /// The file is copied and vanishes, perhaps before the disk is written.
+    Vanishes,
+}
 
 /// An archive that was received completely. Clones share the file and its offset.
 #[derive(Clone)]
@@ -55,6 +67,10 @@ pub(super) struct Spool {
     batch: Vec<Bytes>,
     batch_bytes: usize,
     size: u64,
+    purpose: SpoolUse,
+    unwritten: usize,
+    /// Writes to the disk. An error is reported only once, here or by the last sync.
+    writeback: Option<JoinHandle<io::Result<()>>>,
 }
 
 struct Writer {
@@ -76,7 +92,7 @@ impl Writer {
 
 impl Spool {
     /// Creates a file in `directory`.
-    pub(super) async fn create(directory: &Path) -> io::Result<Spool> {
+    pub(super) async fn create(directory: &Path, purpose: SpoolUse) -> io::Result<Spool> {
         let directory = directory.to_owned();
         let file = spawn_blocking(move || tempfile::tempfile_in(directory)).await??;
         let (file, progress) = (Arc::new(file), Arc::new(Progress::default()));
@@ -92,6 +108,9 @@ impl Spool {
             batch: Vec::new(),
             batch_bytes: 0,
             size: 0,
+            purpose,
+            unwritten: 0,
+            writeback: None,
         })
     }
 
@@ -136,14 +155,35 @@ impl Spool {
     async fn flush(&mut self) -> io::Result<()> {
         let writer = (&mut self.writer).await??;
         let batch = std::mem::take(&mut self.batch);
+        self.unwritten += self.batch_bytes;
         self.batch_bytes = 0;
         self.writer = spawn_blocking(move || writer.write(batch));
+        if self.purpose == SpoolUse::Stays && self.unwritten >= WRITEBACK_BYTES {
+            self.write_back().await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to write the disk, unless it is being written.
+    async fn write_back(&mut self) -> io::Result<()> {
+        if let Some(writeback) = &mut self.writeback {
+            if !writeback.is_finished() {
+                return Ok(());
+            }
+            writeback.await??;
+        }
+        let file = self.file.clone();
+        self.writeback = Some(spawn_blocking(move || file.sync_data()));
+        self.unwritten = 0;
         Ok(())
     }
 
     async fn finish(mut self) -> io::Result<SpooledArchive> {
         self.flush().await?;
         let writer = (&mut self.writer).await??;
+        if let Some(writeback) = &mut self.writeback {
+            writeback.await??;
+        }
         let digest = writer.hasher.finalize();
         self.progress.end(Reception::Complete);
         Ok(SpooledArchive {
@@ -251,7 +291,7 @@ mod tests {
     use super::*;
 
     const LIMITS: ReceiveLimits = ReceiveLimits {
-        bytes: 8 << 20,
+        bytes: 64 << 20,
         time: Duration::from_secs(60),
     };
 
@@ -264,13 +304,15 @@ mod tests {
     #[tokio::test]
     async fn reader_follows_an_archive_that_is_being_received() {
         let directory = TempDir::new().unwrap();
-        let spool = Spool::create(directory.path()).await.unwrap();
+        let spool = Spool::create(directory.path(), SpoolUse::Stays)
+            .await
+            .unwrap();
         let reader = spool.reader();
         let (mut sender, content) = mpsc::channel(1);
         let receiving = tokio::spawn(spool.receive(content, LIMITS));
-        let first = Bytes::from(vec![1; BATCH_BYTES]);
+        let first = Bytes::from(vec![1; WRITEBACK_BYTES]);
         sender.try_send(Ok(first.clone())).unwrap();
-        let reading = spawn_blocking(|| read_exactly(reader, BATCH_BYTES));
+        let reading = spawn_blocking(|| read_exactly(reader, WRITEBACK_BYTES));
         let (mut reader, read) = reading.await.unwrap();
         assert!(read == first);
 
@@ -289,7 +331,9 @@ mod tests {
     #[tokio::test]
     async fn reader_of_an_archive_that_is_not_received_fails() {
         let directory = TempDir::new().unwrap();
-        let spool = Spool::create(directory.path()).await.unwrap();
+        let spool = Spool::create(directory.path(), SpoolUse::Stays)
+            .await
+            .unwrap();
         let mut reader = spool.reader();
         let error = Err(ArchiveSourceError::Incomplete);
         let content = futures::stream::iter([Ok(Bytes::from_static(b"a part")), error]);
