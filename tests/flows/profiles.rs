@@ -281,14 +281,19 @@ async fn login_is_present_on_another_registered_host() {
     dev.finish().await;
 }
 
+/// Saves a login to a new profile, and returns the archive.
+async fn save_login(dev: &Dev, name: &str, value: &str) -> Vec<u8> {
+    profile(dev, name).await;
+    let browser = dev.browser(with_profile(name, true)).await;
+    log_in(dev, &browser, value).await;
+    end(dev, &browser).await;
+    download(dev, name).await
+}
+
 #[tokio::test]
 async fn killed_agent_leaves_the_previous_version() {
     let dev = Dev::start().await;
-    profile(&dev, "shop").await;
-    let first = dev.browser(with_profile("shop", true)).await;
-    log_in(&dev, &first, "one").await;
-    end(&dev, &first).await;
-    let archive = download(&dev, "shop").await;
+    let archive = save_login(&dev, "shop", "one").await;
     let second = dev.browser(with_profile("shop", true)).await;
     log_in(&dev, &second, "two").await;
     // While it is saved: the first byte of the archive comes after Chromium has closed.
@@ -393,11 +398,7 @@ async fn second_of_two_browsers_that_save_one_profile_at_once_is_refused() {
 #[tokio::test]
 async fn killed_control_leaves_the_previous_version_and_no_lock() {
     let dev = Dev::start().await;
-    profile(&dev, "shop").await;
-    let first = dev.browser(with_profile("shop", true)).await;
-    log_in(&dev, &first, "one").await;
-    end(&dev, &first).await;
-    let archive = download(&dev, "shop").await;
+    let archive = save_login(&dev, "shop", "one").await;
     let second = dev.browser(with_profile("shop", true)).await;
     let path = path(&second);
     let deleting = tokio::spawn(dev.request(Method::DELETE, &path).send());
@@ -613,11 +614,7 @@ async fn load_of_a_killed_control_that_is_to_be_saved_is_repeated() {
 #[tokio::test]
 async fn load_of_a_killed_agent_leaves_the_browser_without_a_profile() {
     let dev = Dev::start().await;
-    profile(&dev, "shop").await;
-    let first = dev.browser(with_profile("shop", true)).await;
-    log_in(&dev, &first, "one").await;
-    end(&dev, &first).await;
-    let archive = download(&dev, "shop").await;
+    let archive = save_login(&dev, "shop", "one").await;
     let browser = dev.browser(json!({})).await;
     let path = path(&browser);
     let agents = dev.descendants_with(" agent ");
