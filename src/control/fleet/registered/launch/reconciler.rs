@@ -331,14 +331,28 @@ impl HostLaunches {
         let mut work = work.lock();
         if work.may_destroy(&row.id) {
             work.destroying.insert(row.id.clone());
-            shutdown.spawn(self.clone().destroy(row.clone()));
+            shutdown.spawn(self.clone().destroy(row.id.clone()));
         }
     }
 
-    async fn destroy(self, row: HostLaunchRow) {
-        let destroyed = self.inner.commands.destroy(&row).await;
-        let is_success = match destroyed {
-            Ok(()) => self.record_destroyed(&row).await,
+    async fn destroy(self, id: LaunchId) {
+        // Read again: the pass may have read the row before an earlier command had succeeded.
+        let is_success = match self.inner.store.find_host_launch(&id).await {
+            Ok(Some(row)) if row.life.state == State::Destroying => self.try_destroy(&row).await,
+            Ok(_) => true,
+            Err(error) => {
+                tracing::error!(launch = %id, %error, "cannot find a host to destroy");
+                false
+            }
+        };
+        self.inner.work.lock().end_destroy(&id, is_success);
+        self.inner.changed.notify_one();
+    }
+
+    /// Runs the destroy command. Returns false if it is to be repeated.
+    async fn try_destroy(&self, row: &HostLaunchRow) -> bool {
+        match self.inner.commands.destroy(row).await {
+            Ok(()) => self.record_destroyed(row).await,
             // The next process repeats it.
             Err(CommandError::Shutdown) => false,
             Err(error) => {
@@ -347,9 +361,7 @@ impl HostLaunches {
                 counter!("berth_host_launches_total", "event" => "destroy_failed").increment(1);
                 false
             }
-        };
-        self.inner.work.lock().end_destroy(&row.id, is_success);
-        self.inner.changed.notify_one();
+        }
     }
 
     /// Deletes the row of a launch. Returns false if that is to be repeated, with the command.
