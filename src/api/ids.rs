@@ -2,6 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -13,11 +14,15 @@ pub struct InvalidId;
 /// Length of the random part: a ULID's 26 characters, in lower case.
 const RANDOM_LEN: usize = 26;
 
+/// Keeps the ids of one millisecond in order.
+static GENERATOR: Mutex<ulid::Generator> = Mutex::new(ulid::Generator::new());
+
 fn generate(prefix: &str) -> String {
-    format!(
-        "{prefix}{}",
-        ulid::Ulid::generate().to_string().to_ascii_lowercase()
-    )
+    let mut generator = GENERATOR.lock();
+    let ulid = generator.generate();
+    // No process generates the 2^80 ids of a millisecond.
+    let ulid = ulid.unwrap_or_else(|overflow| overflow.commit_overflow_increment());
+    format!("{prefix}{}", ulid.to_string().to_ascii_lowercase())
 }
 
 fn is_valid(prefix: &str, text: &str) -> bool {
@@ -39,7 +44,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// Generates an id. Later ids sort after earlier ones.
+            /// Generates an id. Later ids of a process sort after earlier ones.
             #[must_use]
             pub fn generate() -> Self {
                 Self(generate($prefix))
@@ -154,6 +159,12 @@ mod tests {
     fn id_parses_its_own_text() {
         let id = BrowserId::generate();
         assert_eq!(id.as_str().parse(), Ok(id));
+    }
+
+    #[test]
+    fn ids_of_one_millisecond_are_in_order() {
+        let ids: Vec<_> = (0..10_000).map(|_| AuditLogId::generate()).collect();
+        assert!(ids.is_sorted_by(|earlier, later| earlier.as_str() < later.as_str()));
     }
 
     #[test]
