@@ -1,7 +1,6 @@
 //! `/browser_pools/{id_or_name}`.
 
 use super::*;
-use crate::support::wait::until;
 
 #[tokio::test]
 async fn pool_is_changed_and_absent_fields_stay() {

@@ -3,7 +3,10 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::dev::{Answer, Dev};
+use crate::support::{
+    dev::{Answer, Dev},
+    wait::until,
+};
 
 mod acquire;
 mod bad_input;
