@@ -115,7 +115,8 @@ soak: testbuild
 	@BERTH_TEST_PYTHON=$(venv)/bin/python \
 		$(step) "Testing with generated input" "The failed tests are named above, with the seed that repeats them" \
 		scripts/nextest --profile soak
-	@$(step) "Testing the system on PostgreSQL" "The failed test is named above, with the seed that repeats it" \
+	@BERTH_TEST_PYTHON=$(venv)/bin/python \
+		$(step) "Testing the system on PostgreSQL" "The failed test is named above, with the seed that repeats it" \
 		scripts/nextest --profile soak-postgres
 
 .PHONY: testbuild nextest
