@@ -4,7 +4,7 @@ use std::{ffi::OsStr, fs, io, os::unix::fs::MetadataExt, path::Path};
 
 use crate::system::{
     files::directory::{DirectoryHandle, descriptor_path},
-    profile::major_version,
+    profile::{major_version, major_version_of_product},
 };
 
 /// The file with the version in a user-data directory.
@@ -34,8 +34,7 @@ pub(super) fn read(user_data: &Path) -> io::Result<Option<String>> {
 /// Returns whether a version is of a later major version than a product, such as
 /// `Chrome/156.0.8078.79`.
 pub(super) fn is_newer(version: &str, product: &str) -> bool {
-    let (_, running) = product.split_once('/').unwrap_or_default();
-    match (major_version(version), major_version(running)) {
+    match (major_version(version), major_version_of_product(product)) {
         (Some(version), Some(running)) => version > running,
         _ => false,
     }

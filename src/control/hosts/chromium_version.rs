@@ -7,7 +7,7 @@ use futures::future::join_all;
 use super::Hosts;
 use crate::{
     control::{fleet::AgentEndpoint, store::Fleet},
-    system::profile::major_version,
+    system::profile::major_version_of_product,
 };
 
 /// The time in which an agent must respond. A later answer does not count.
@@ -43,10 +43,6 @@ impl Hosts {
     async fn chromium_of(&self, agent: &AgentEndpoint) -> Option<u32> {
         let client = self.inner.registered.client();
         let health = client.health(agent, TIMEOUT).await.ok()?;
-        let product = health.chromium.version?;
-        let version = product
-            .split_once('/')
-            .map_or(&*product, |(_, version)| version);
-        major_version(version)
+        major_version_of_product(&health.chromium.version?)
     }
 }

@@ -302,16 +302,9 @@ impl Profiles {
         pending: PendingSave,
         archive: SpooledArchive,
     ) -> Result<ProfileReceipt, ProfileError> {
-        match self.upload_permit().await {
-            Ok(_permit) => {
-                let inspecting = self.inspect(archive.reader(), pending.limits);
-                self.store_archive(pending, archive, inspecting).await
-            }
-            Err(error) => {
-                pending.operation.end().await;
-                Err(error)
-            }
-        }
+        let (pending, _permit) = pending.unless_failed(self.upload_permit().await).await?;
+        let inspecting = self.inspect(archive.reader(), pending.limits);
+        self.store_archive(pending, archive, inspecting).await
     }
 
     async fn upload_permit(&self) -> Result<SemaphorePermit<'_>, ProfileError> {

@@ -35,6 +35,13 @@ pub fn is_process_file(path: &Path) -> bool {
     PROCESS_FILES.iter().any(|name| path == Path::new(name))
 }
 
+/// Returns the first number of a product's version, such as `Chrome/156.0.8078.79`.
+#[must_use]
+pub fn major_version_of_product(product: &str) -> Option<u32> {
+    let (_, version) = product.split_once('/')?;
+    major_version(version)
+}
+
 /// Returns the first number of a version such as `156.0.8078.79`.
 #[must_use]
 pub fn major_version(version: &str) -> Option<u32> {
