@@ -88,7 +88,7 @@ impl Store {
             .to_owned();
         audit_log::Entity::insert_many(rows)
             .on_conflict(skip_stored)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }
@@ -140,7 +140,7 @@ impl Store {
             }
             let deleted = audit_log::Entity::delete_many()
                 .filter(audit_log::Column::Id.is_in(ids))
-                .exec(&self.db)
+                .exec(&self.writer)
                 .await?;
             count += deleted.rows_affected;
         }

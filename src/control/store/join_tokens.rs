@@ -162,7 +162,7 @@ impl Store {
                     .add(join_token::Column::ExpiresAt.lt(to_millis(before)))
                     .add(is_used_up),
             )
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }

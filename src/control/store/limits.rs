@@ -83,7 +83,7 @@ impl Store {
                 update = update.col_expr(column, Expr::value(to_column(limit)?));
             }
         }
-        update.exec(&self.db).await?;
+        update.exec(&self.writer).await?;
         self.project_limits(id).await
     }
 
@@ -108,7 +108,7 @@ impl Store {
                 organization::Column::DefaultProjectMaxConcurrentSessions,
                 Expr::value(to_column(limit)?),
             )
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

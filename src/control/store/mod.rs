@@ -92,7 +92,11 @@ pub use replays::{ReplayEnd, ReplayRow};
 /// A handle to the database. Clones share its connections.
 #[derive(Clone)]
 pub struct Store {
+    /// The connections for statements that read.
     db: DatabaseConnection,
+    /// The connections for statements and transactions that write: a single one on SQLite, those
+    /// that read on PostgreSQL.
+    writer: DatabaseConnection,
     /// Names the database in messages.
     name: Arc<str>,
     /// The number of this process, once it has one.
@@ -115,10 +119,11 @@ impl Store {
     pub async fn migrate_sqlite(path: &Path) -> Result<(Store, Vec<String>), OpenError> {
         let name = path.display().to_string();
         let opened = async {
+            let writer = sqlite::open_writer(path).await?;
+            let applied = migration::migrate(&writer).await?;
+            sqlite::checkpoint(&writer).await;
             let db = sqlite::open(path).await?;
-            let applied = migration::migrate(&db).await?;
-            sqlite::checkpoint(&db).await;
-            Ok((db, applied))
+            Ok(((db, writer), applied))
         };
         Store::named(name, opened.await)
     }
@@ -137,20 +142,21 @@ impl Store {
         let opened = async {
             let db = postgres::connect(config).await?;
             let applied = migration::migrate(&db).await?;
-            Ok((db, applied))
+            Ok(((db.clone(), db), applied))
         };
         Store::named(config.to_string(), opened.await)
     }
 
     fn named(
         name: String,
-        opened: Result<(DatabaseConnection, Vec<String>), OpenFailure>,
+        opened: Result<((DatabaseConnection, DatabaseConnection), Vec<String>), OpenFailure>,
     ) -> Result<(Store, Vec<String>), OpenError> {
         match opened {
-            Ok((db, applied)) => {
+            Ok(((db, writer), applied)) => {
                 let name = name.into();
                 let store = Store {
                     db,
+                    writer,
                     name,
                     process: None,
                     hints: None,
@@ -218,7 +224,7 @@ impl Store {
 
     /// Makes what was written before survive a power failure. PostgreSQL does that at each commit.
     async fn checkpoint(&self) {
-        sqlite::checkpoint(&self.db).await;
+        sqlite::checkpoint(&self.writer).await;
     }
 
     /// Checks that the database responds.
@@ -229,7 +235,8 @@ impl Store {
     /// Finishes running statements and closes all connections. SQLite writes its log back into the
     /// file.
     pub async fn close(self) -> Result<(), StoreError> {
-        Ok(self.db.close().await?)
+        self.db.close().await?;
+        Ok(self.writer.close().await?)
     }
 }
 

@@ -82,7 +82,9 @@ impl Store {
             location: Set(process.location),
             started_at: Set(to_millis(now)),
         };
-        let inserted = control_process::Entity::insert(row).exec(&self.db).await?;
+        let inserted = control_process::Entity::insert(row)
+            .exec(&self.writer)
+            .await?;
         Ok(ControlProcessId(inserted.last_insert_id))
     }
 
@@ -135,7 +137,7 @@ impl Store {
         let purged = control_process::Entity::delete_many()
             .filter(control_process::Column::StartedAt.lt(to_millis(before)))
             .filter(control_process::Column::Id.is_not_in(kept))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }

@@ -63,7 +63,7 @@ impl Store {
             .to_owned();
         purge_clock::Entity::insert(row.into_active_model().reset_all())
             .on_conflict(replace)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }

@@ -177,7 +177,7 @@ impl Store {
                     .do_nothing()
                     .to_owned(),
             )
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Store {
         if let Some(size) = end.size_bytes {
             update = update.col_expr(replay::Column::SizeBytes, Expr::value(to_column(size)));
         }
-        Ok(update.exec(&self.db).await?.rows_affected > 0)
+        Ok(update.exec(&self.writer).await?.rows_affected > 0)
     }
 
     pub async fn find_replay(&self, id: &ReplayId) -> Result<Option<ReplayRow>, StoreError> {
@@ -362,7 +362,7 @@ impl Store {
 
     pub async fn remove_replay(&self, id: &ReplayId) -> Result<(), StoreError> {
         replay::Entity::delete_by_id(id.to_string())
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

@@ -8,37 +8,46 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 /// The longest wait of a statement for a write of another process to the same file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most connections to the database. Readers run in parallel in WAL mode; SQLite serializes
-/// writers in any case.
-const MAX_CONNECTIONS: u32 = 8;
+/// The most connections that read. In WAL mode they run in parallel, also beside the writer.
+const MAX_READERS: u32 = 8;
 
-/// Opens the file at `path`, and creates it if it is missing.
+/// Opens the file at `path` for statements that write, and creates it if it is missing.
+///
+/// Writers wait for this single connection in order. With several, SQLite lets each poll for its
+/// lock at growing intervals.
+pub(super) async fn open_writer(path: &Path) -> Result<DatabaseConnection, DbErr> {
+    connect(path, 1, writable).await
+}
+
+/// Opens the file at `path` for statements that read, and creates it if it is missing.
 pub(super) async fn open(path: &Path) -> Result<DatabaseConnection, DbErr> {
-    connect(path, |sqlite| {
-        sqlite
-            .create_if_missing(true)
-            .foreign_keys(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // In WAL mode this survives a crash of the process. Only a power failure can lose the
-            // last writes, and no local browser survives one either.
-            .synchronous(SqliteSynchronous::Normal)
-    })
-    .await
+    connect(path, MAX_READERS, writable).await
 }
 
 /// Opens the existing file at `path` without changing it.
 pub(super) async fn open_read_only(path: &Path) -> Result<DatabaseConnection, DbErr> {
-    connect(path, |sqlite| sqlite.read_only(true)).await
+    connect(path, MAX_READERS, |sqlite| sqlite.read_only(true)).await
+}
+
+fn writable(sqlite: SqliteConnectOptions) -> SqliteConnectOptions {
+    sqlite
+        .create_if_missing(true)
+        .foreign_keys(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        // In WAL mode this survives a crash of the process. Only a power failure can lose the last
+        // writes, and no local browser survives one either.
+        .synchronous(SqliteSynchronous::Normal)
 }
 
 async fn connect(
     path: &Path,
+    connections: u32,
     configure: fn(SqliteConnectOptions) -> SqliteConnectOptions,
 ) -> Result<DatabaseConnection, DbErr> {
     let file = path.to_owned();
     let mut options = ConnectOptions::new("sqlite:");
     options
-        .max_connections(MAX_CONNECTIONS)
+        .max_connections(connections)
         .sqlx_logging(false)
         .map_sqlx_sqlite_opts(move |sqlite| {
             configure(sqlite.filename(&file).busy_timeout(BUSY_TIMEOUT))

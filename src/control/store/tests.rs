@@ -24,8 +24,10 @@ async fn with_one_connection(database: &TestDatabase) -> Store {
     store.close().await.unwrap();
     let mut options = ConnectOptions::new(format!("sqlite:{}", database.file().display()));
     options.max_connections(1);
+    let db = Database::connect(options).await.unwrap();
     Store {
-        db: Database::connect(options).await.unwrap(),
+        writer: db.clone(),
+        db,
         name: "test".into(),
         process: None,
         hints: None,

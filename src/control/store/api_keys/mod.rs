@@ -113,7 +113,7 @@ impl Store {
         new: NewApiKey,
         now: DateTime<Utc>,
     ) -> Result<ApiKeyRow, StoreError> {
-        let row = insert(&self.db, new, now).await?;
+        let row = insert(&self.writer, new, now).await?;
         self.checkpoint().await;
         Ok(row)
     }
@@ -141,7 +141,7 @@ impl Store {
         caller: &CallerKey,
         now: DateTime<Utc>,
     ) -> Result<Option<DatabaseTransaction>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let unexpired = Condition::any()
             .add(api_key::Column::ExpiresAt.is_null())
             .add(api_key::Column::ExpiresAt.gt(to_millis(now)));
@@ -225,7 +225,7 @@ impl Store {
 
     /// Deletes a key whose deletion was authorized earlier. Succeeds if there is none.
     pub async fn delete_api_key(&self, id: &KeyId, now: DateTime<Utc>) -> Result<(), StoreError> {
-        deletion(id, now).exec(&self.db).await?;
+        deletion(id, now).exec(&self.writer).await?;
         self.checkpoint().await;
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Store {
                     .add(api_key::Column::DeletedAt.lt(to_millis(before)))
                     .add(api_key::Column::ProjectId.in_subquery(projects)),
             )
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }

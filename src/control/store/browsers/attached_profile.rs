@@ -70,7 +70,7 @@ impl Store {
         profile: &BrowserProfileRow,
         now: DateTime<Utc>,
     ) -> Result<(), AttachProfileError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         check_attachable(&transaction, browser, profile).await?;
         if profile.save_changes {
             set_write_lock(&transaction, &profile.id, browser.as_str()).await?;
@@ -99,7 +99,7 @@ impl Store {
         let Some(attachment) = found else {
             return Ok(false);
         };
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         // In this order, which is that of the beginning.
         let attached = browser::Entity::update_many()
             .col_expr(
@@ -137,7 +137,7 @@ impl Store {
         let Some(attachment) = found else {
             return Ok(());
         };
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let ended = profile_attachment::Entity::delete_by_id(id)
             .exec(&transaction)
             .await?;

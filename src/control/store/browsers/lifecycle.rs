@@ -50,7 +50,7 @@ impl Store {
         let (project_id, tags) = (new.project_id.clone(), new.tags.clone());
         let profile = new.profile.clone();
         let row = self.new_browser_model(new, now)?;
-        let transaction = self.db.begin().await.map_err(StoreError::from)?;
+        let transaction = self.writer.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted, and gets no other browser.
         let project = lock_active_project(&transaction, &project_id).await?;
         let project = project.ok_or(CreateBrowserError::ProjectInactive)?;
@@ -127,7 +127,7 @@ impl Store {
             .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(changed.rows_affected > 0)
     }
@@ -146,7 +146,7 @@ impl Store {
                 .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
                 .filter(browser::Column::Id.is_in(ids.iter().map(BrowserId::as_str)))
                 .filter(is_earlier.clone())
-                .exec(&self.db)
+                .exec(&self.writer)
                 .await?;
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Store {
         withdrawing: UpdateMany<browser::Entity>,
         id: &BrowserId,
     ) -> Result<bool, StoreError> {
-        let is_withdrawn = withdrawing.exec(&self.db).await?.rows_affected > 0;
+        let is_withdrawn = withdrawing.exec(&self.writer).await?.rows_affected > 0;
         if is_withdrawn {
             self.hint(Hint::Browser(id.clone()));
         }
@@ -229,7 +229,7 @@ impl Store {
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(DELETING))
             .filter(is_same)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(adopted.rows_affected > 0)
     }
@@ -247,7 +247,7 @@ impl Store {
         let or = |column: browser::Column, value: Expr| Func::coalesce([Expr::col(column), value]);
         let reason = Expr::value(end_reason_text(reason));
         let now = Expr::value(to_millis(now));
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(DELETED))
             .col_expr(
@@ -269,7 +269,7 @@ impl Store {
 
     /// Deletes the row of a browser that is being created. Returns false if it is not.
     pub async fn delete_creating_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let deleted = browser::Entity::delete_many()
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
@@ -288,7 +288,7 @@ impl Store {
         let purged = browser::Entity::delete_many()
             .filter(browser::Column::State.eq(DELETED))
             .filter(browser::Column::DeletedAt.lt(to_millis(before)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }
@@ -299,7 +299,7 @@ impl Store {
         id: &BrowserId,
         change: Change,
     ) -> Result<Option<BrowserRow>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         // The first statement writes even if nothing differs, so that it takes the write lock and
         // checks the state in one step.
         let update = update_of(id, &change)?;

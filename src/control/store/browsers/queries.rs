@@ -185,7 +185,7 @@ impl Store {
             .filter(browser::Column::ProjectId.eq(project.to_string()))
             .filter(browser::Column::IdempotencyKey.eq(key))
             .filter(browser::Column::CreatedAt.lt(to_millis(since)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         let row = browser::Entity::find()
             .filter(browser::Column::ProjectId.eq(project.to_string()))
@@ -202,7 +202,7 @@ impl Store {
         browser::Entity::update_many()
             .col_expr(browser::Column::IdempotencyKey, Expr::value(None::<String>))
             .filter(browser::Column::Id.eq(id.as_str()))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

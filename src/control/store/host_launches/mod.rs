@@ -158,7 +158,7 @@ impl Store {
         };
         let insert = host_launch::ActiveModel::from(row).reset_all();
         host_launch::Entity::insert(insert)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         self.checkpoint().await;
         Ok(())
@@ -212,7 +212,7 @@ impl Store {
                 Column::TokenExpiresAt,
                 Expr::value(to_millis(token.expires_at)),
             )
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         // The machine must not outlive its row, whatever fails.
         self.checkpoint().await;
@@ -230,10 +230,10 @@ impl Store {
         let affected = match after.state {
             LaunchState::Gone => {
                 let deleted = host_launch::Entity::delete_many().filter(is_as(row));
-                deleted.exec(&self.db).await?.rows_affected
+                deleted.exec(&self.writer).await?.rows_affected
             }
             _ => {
-                let changed = changing(row, after, now).exec(&self.db).await?;
+                let changed = changing(row, after, now).exec(&self.writer).await?;
                 changed.rows_affected
             }
         };
@@ -255,7 +255,7 @@ impl Store {
             let Ok(after) = row.life.apply(LaunchEvent::Joined(host.clone())) else {
                 return Ok(None);
             };
-            let transaction = self.db.begin().await?;
+            let transaction = self.writer.begin().await?;
             if changing(&row, &after, now)
                 .exec(&transaction)
                 .await?

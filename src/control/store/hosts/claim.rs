@@ -83,7 +83,7 @@ impl Store {
                 Expr::col(host::Column::Id).eq(Expr::SubQuery(None, Box::new(candidate.into()))),
             )
             .filter(host::Column::State.eq(state_text(State::Ready)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         if claimed.rows_affected == 0 {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Store {
             .filter(host::Column::Id.eq(id.as_str()))
             .filter(host::Column::PoolId.eq(pool.as_str()))
             .filter(host::Column::State.eq(state_text(State::Ready)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         self.hint(Hint::Hosts);
         Ok(freed.rows_affected > 0)

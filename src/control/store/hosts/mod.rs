@@ -176,7 +176,7 @@ impl Store {
         };
         let row = row.into_active_model().reset_all();
         host::Entity::insert(row)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let change = self.changing(id, before, after, now)?;
-        let is_changed = change.exec(&self.db).await?.rows_affected > 0;
+        let is_changed = change.exec(&self.writer).await?.rows_affected > 0;
         if is_changed && after.state == State::Ready {
             self.hint(Hint::Hosts);
         }
@@ -316,7 +316,7 @@ impl Store {
     /// Deletes the row of a host.
     pub async fn delete_host(&self, id: &HostId) -> Result<(), StoreError> {
         host::Entity::delete_by_id(id.to_string())
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }
@@ -325,7 +325,7 @@ impl Store {
     pub async fn delete_hosts_of(&self, fleet: Fleet) -> Result<(), StoreError> {
         host::Entity::delete_many()
             .filter(host::Column::Fleet.eq(fleet_text(fleet)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }
@@ -340,7 +340,7 @@ impl Store {
         let adopted = unchanged(&row.id, &row.life)?
             .col_expr(host::Column::ProcessId, Expr::value(self.process_column()))
             .filter(is_same)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(adopted.rows_affected > 0)
     }
@@ -349,7 +349,7 @@ impl Store {
     pub async fn set_host_settled(&self, row: &HostRow) -> Result<(), StoreError> {
         unchanged(&row.id, &row.life)?
             .col_expr(host::Column::Settled, Expr::value(true))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

@@ -176,7 +176,7 @@ impl Store {
         };
         let row = row.into_active_model().reset_all();
         pool_browser::Entity::insert(row)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Store {
             .col_expr(pool_browser::Column::ChangedAt, Expr::value(to_millis(now)))
             .filter(pool_browser::Column::Id.eq(id.as_str()))
             .filter(is_in(PoolBrowserState::Filling))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(changed.rows_affected > 0)
     }
@@ -284,7 +284,7 @@ impl Store {
             .filter(pool_browser::Column::Id.eq(row.id.as_str()))
             .filter(is_in(row.state))
             .filter(process)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(adopted.rows_affected > 0)
     }
@@ -292,7 +292,7 @@ impl Store {
     /// Removes the row of a browser that has ended. Returns false if there is none.
     pub async fn remove_pool_browser(&self, id: &BrowserId) -> Result<bool, StoreError> {
         let removed = pool_browser::Entity::delete_by_id(id.as_str());
-        Ok(removed.exec(&self.db).await?.rows_affected > 0)
+        Ok(removed.exec(&self.writer).await?.rows_affected > 0)
     }
 
     /// Leases an idle browser of the pool's present configuration: the one that has been idle for

@@ -356,7 +356,7 @@ impl Store {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
             ..TransactionOptions::default()
         };
-        Ok(self.db.begin_with_options(options).await?)
+        Ok(self.writer.begin_with_options(options).await?)
     }
 }
 

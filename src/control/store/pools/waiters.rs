@@ -36,7 +36,7 @@ impl Store {
             pool_id: Set(pool.to_string()),
             process_id: Set(self.process_column()),
         };
-        let inserted = pool_waiter::Entity::insert(row).exec(&self.db).await?;
+        let inserted = pool_waiter::Entity::insert(row).exec(&self.writer).await?;
         Ok(WaiterTicket(inserted.last_insert_id))
     }
 
@@ -56,7 +56,7 @@ impl Store {
             .to_owned();
         pool_waiter::Entity::insert(row)
             .on_conflict(keep)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Store {
     pub async fn remove_own_waiters(&self) -> Result<(), StoreError> {
         pool_waiter::Entity::delete_many()
             .filter(self.is_own_waiter())
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }
@@ -110,7 +110,7 @@ impl Store {
         pool: &PoolId,
         tickets: &[WaiterTicket],
     ) -> Result<(), StoreError> {
-        remove(&self.db, tickets).await?;
+        remove(&self.writer, tickets).await?;
         self.hint(Hint::Pool(pool.clone()));
         Ok(())
     }
@@ -128,7 +128,7 @@ impl Store {
             .all(&self.db)
             .await?;
         let tickets: Vec<WaiterTicket> = lost.iter().map(|row| WaiterTicket(row.ticket)).collect();
-        remove(&self.db, &tickets).await?;
+        remove(&self.writer, &tickets).await?;
         let parse = |id: String| id.parse().map_err(|_| corrupt("pool id", id));
         let pools: Result<HashSet<PoolId>, StoreError> =
             lost.into_iter().map(|row| parse(row.pool_id)).collect();

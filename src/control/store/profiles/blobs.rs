@@ -37,7 +37,7 @@ impl Store {
         let changed = profile_operation::Entity::update_many()
             .col_expr(profile_operation::Column::Blob, Expr::value(blob))
             .filter(profile_operation::Column::Id.eq(&save.id))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(changed.rows_affected > 0)
     }
@@ -60,7 +60,7 @@ impl Store {
             .to_owned();
         let inserted = profile_blob_removal::Entity::insert(insert)
             .on_conflict(unless_known)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         Ok(inserted > 0 && self.confirm_blob_removal(blob).await?)
     }
@@ -80,7 +80,7 @@ impl Store {
             )
             .filter(profile_blob_removal::Column::Blob.eq(&removal.blob))
             .filter(is_same)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(adopted.rows_affected > 0 && self.confirm_blob_removal(&removal.blob).await?)
     }
@@ -113,7 +113,7 @@ impl Store {
     /// Records that an archive was removed, or stays.
     pub async fn end_blob_removal(&self, blob: &str) -> Result<(), StoreError> {
         profile_blob_removal::Entity::delete_by_id(blob)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

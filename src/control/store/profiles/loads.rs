@@ -35,7 +35,7 @@ impl Store {
         profile::Entity::update_many()
             .col_expr(profile::Column::LastUsedAt, Expr::value(to_millis(now)))
             .filter(profile::Column::Id.eq(id.as_str()))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         while let Some(version) = self.current_profile_version(id).await? {
             let operation = profile_operation::Model {
@@ -49,7 +49,7 @@ impl Store {
             };
             let insert = profile_operation::ActiveModel::from(operation.clone()).reset_all();
             profile_operation::Entity::insert(insert)
-                .exec_without_returning(&self.db)
+                .exec_without_returning(&self.writer)
                 .await?;
             // In this order: once the operation has its row, the archive of a version that exists
             // is not removed.
@@ -104,7 +104,7 @@ impl Store {
     pub async fn end_profile_operation(&self, id: &str) -> Result<(), StoreError> {
         self.end_profile_attachment(id).await?;
         profile_operation::Entity::delete_by_id(id)
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Store {
             save_error: None,
             save_failed_at: None,
         };
-        let transaction = self.db.begin().await.map_err(StoreError::from)?;
+        let transaction = self.writer.begin().await.map_err(StoreError::from)?;
         // Until the commit, the project is neither archived nor deleted.
         let active = lock_active_project(&transaction, project).await?;
         active.ok_or(CreateProfileError::ProjectInactive)?;
@@ -256,7 +256,7 @@ impl Store {
             .filter(profile::Column::Id.eq(id.as_str()))
             .filter(profile::Column::ProjectId.eq(project.as_str()))
             .filter(profile::Column::DeletedAt.is_null())
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         self.find_profile(project, id).await
     }
@@ -269,7 +269,7 @@ impl Store {
         id: &ProfileId,
         now: DateTime<Utc>,
     ) -> Result<DeleteProfileOutcome, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let row = lock_profile(&transaction, id).await?;
         if row.is_none_or(|row| row.project_id != project.as_str()) {
             return Ok(DeleteProfileOutcome::NotFound);
@@ -311,7 +311,7 @@ impl Store {
     pub async fn purge_profiles(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
         let purged = profile::Entity::delete_many()
             .filter(profile::Column::DeletedAt.lt(to_millis(before)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }
@@ -346,7 +346,7 @@ impl Store {
             .col_expr(profile::Column::SaveFailedAt, Expr::value(to_millis(now)))
             .filter(profile::Column::Id.eq(id.as_str()))
             .filter(profile::Column::DeletedAt.is_null())
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }

@@ -92,7 +92,7 @@ impl Store {
         source: SaveSource<'_>,
         now: DateTime<Utc>,
     ) -> Result<BeginSave, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let Some(row) = lock_profile(&transaction, profile).await? else {
             return Ok(BeginSave::NotFound);
         };
@@ -136,7 +136,7 @@ impl Store {
         kept: u32,
         now: DateTime<Utc>,
     ) -> Result<Option<PublishedVersion>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         if lock_profile(&transaction, &save.profile_id)
             .await?
             .is_none()
@@ -185,7 +185,7 @@ impl Store {
         kept: u32,
         now: DateTime<Utc>,
     ) -> Result<RestoreOutcome, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         let Some(current) = lock_profile(&transaction, profile).await? else {
             return Ok(RestoreOutcome::NotFound);
         };

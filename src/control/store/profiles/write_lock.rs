@@ -35,7 +35,7 @@ impl Store {
 
     /// Takes the exclusive right to save its profile from a browser, if it has it.
     pub async fn release_write_lock(&self, browser: &BrowserId) -> Result<(), StoreError> {
-        delete_write_lock(&self.db, browser).await
+        delete_write_lock(&self.writer, browser).await
     }
 
     /// Returns the browsers that have the exclusive right to save a profile, or had it until they

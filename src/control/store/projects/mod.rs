@@ -148,7 +148,7 @@ impl Store {
         };
         let insert = project::ActiveModel::from(row.clone()).reset_all();
         project::Entity::insert(insert)
-            .exec_without_returning(&self.db)
+            .exec_without_returning(&self.writer)
             .await?;
         row.try_into()
     }
@@ -209,7 +209,7 @@ impl Store {
         change: &ProjectChange,
         now: DateTime<Utc>,
     ) -> Result<ProjectOutcome<ProjectRow>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         lock_organization(&transaction).await?;
         let Some(before) = find(&transaction, id).await? else {
             return Ok(ProjectOutcome::NotFound);
@@ -246,7 +246,7 @@ impl Store {
         id: &ProjectId,
         now: DateTime<Utc>,
     ) -> Result<ProjectOutcome<()>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         lock_organization(&transaction).await?;
         lock_project(&transaction, id).await?;
         let Some(row) = find(&transaction, id).await? else {

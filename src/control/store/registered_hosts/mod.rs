@@ -111,7 +111,7 @@ impl Store {
         new: NewRegisteredHost,
         now: DateTime<Utc>,
     ) -> Result<Option<RegisteredHostRow>, StoreError> {
-        let transaction = self.db.begin().await?;
+        let transaction = self.writer.begin().await?;
         if !take_join_token_use(&transaction, token, now).await? {
             return Ok(None);
         }
@@ -195,7 +195,7 @@ impl Store {
         let change = self
             .changing(&row.id, &row.life, next, now)?
             .filter(host::Column::HeartbeatAt.lt(to_millis(before)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(change.rows_affected > 0)
     }
@@ -229,7 +229,7 @@ impl Store {
                 .col_expr(host::Column::MaxWidth, Expr::value(to_side(max.width)))
                 .col_expr(host::Column::MaxHeight, Expr::value(to_side(max.height)));
         }
-        let is_recorded = change.exec(&self.db).await?.rows_affected > 0;
+        let is_recorded = change.exec(&self.writer).await?.rows_affected > 0;
         if is_recorded && next.state == State::Ready && *next != row.life {
             self.hint(Hint::Hosts);
         }
@@ -264,7 +264,7 @@ impl Store {
             .filter(host::Column::Fleet.eq(fleet_text(Fleet::Registered)))
             .filter(host::Column::State.is_in(ended))
             .filter(host::Column::ChangedAt.lt(to_millis(before)))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(purged.rows_affected)
     }
@@ -348,7 +348,7 @@ impl Store {
         host::Entity::update_many()
             .col_expr(host::Column::HeartbeatAt, Expr::value(to_millis(time)))
             .filter(host::Column::Id.eq(id.as_str()))
-            .exec(&self.db)
+            .exec(&self.writer)
             .await?;
         Ok(())
     }
