@@ -80,8 +80,7 @@ impl Browsers {
             ) => match prepared {
                 Ok(()) => {
                     self.publish(&browser).await.map_err(publish_error)?;
-                    self.end_if_obsolete(&browser, abandoned).await?;
-                    self.end_without_pool(&browser).await?;
+                    self.end_if_undeliverable(&browser, abandoned).await?;
                     return Ok(BrowserRow { state: State::Active, ..row });
                 }
                 Err(error) => (Event::StartFailed, error),
@@ -107,12 +106,22 @@ impl Browsers {
         }));
     }
 
-    /// Ends a browser that was published after its pool was deleted with all browsers.
-    async fn end_without_pool(&self, browser: &Arc<BrowserHandle>) -> Result<(), HandOverError> {
+    /// Ends a browser that was published after its pool was deleted with all browsers, or that is
+    /// obsolete as any other may be.
+    async fn end_if_undeliverable(
+        &self,
+        browser: &Arc<BrowserHandle>,
+        abandoned: &CancellationToken,
+    ) -> Result<(), HandOverError> {
         let Some(pool) = browser.pool() else {
-            return Ok(());
+            return Ok(self.end_if_obsolete(browser, abandoned).await?);
         };
-        let error = match self.inner.store.find_any_pool(pool).await {
+        let (obsolete, found) = tokio::join!(
+            self.end_if_obsolete(browser, abandoned),
+            self.inner.store.find_any_pool(pool),
+        );
+        obsolete?;
+        let error = match found {
             Ok(Some(_)) => return Ok(()),
             Ok(None) => HandOverError::PoolDeleted,
             Err(error) => BrowserError::from(error).into(),

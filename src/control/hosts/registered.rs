@@ -310,10 +310,21 @@ impl Hosts {
                 && row.life.session.as_ref() == Some(session)
         };
         let row = row.filter(is_own);
+        Ok(row.and_then(|row| self.resume_on(&row, session, viewport)))
+    }
+
+    /// Continues a session, which the row of its host names. Returns `None` if the host has lost
+    /// it.
+    pub fn resume_on(
+        &self,
+        row: &HostRow,
+        session: &BrowserId,
+        viewport: Viewport,
+    ) -> Option<Lease> {
         let host = match self.inner.fleet {
-            Fleet::Local => row.and_then(|row| self.rename_session(&row.id, session)),
-            Fleet::Registered => row.and_then(|row| self.inner.handles.open(&row)),
+            Fleet::Local => self.rename_session(&row.id, session),
+            Fleet::Registered => self.inner.handles.open(row),
         };
-        Ok(host.map(|host| Lease::new(host, generation, false, viewport)))
+        Some(Lease::new(host?, row.life.generation, false, viewport))
     }
 }

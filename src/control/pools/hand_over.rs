@@ -25,7 +25,7 @@ use crate::{
         browsers::{CreationLock, HandOverError, PoolLease},
         fleet::{HostError, Lease},
         hosts::CheckError,
-        store::{BrowserRow, LeasedBrowser, StoreError, WaiterTicket},
+        store::{BrowserRow, LeasedBrowser, WaiterTicket},
     },
     request_scope::inherit,
 };
@@ -41,7 +41,7 @@ const CHECK_GRACE_PERIOD: Duration = Duration::from_millis(75);
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The check of a leased browser. `None` if its host has lost it.
-type Check = JoinHandle<Result<Option<CheckedLease>, StoreError>>;
+type Check = JoinHandle<Option<CheckedLease>>;
 
 /// The lease of a browser, and why it is not usable.
 struct CheckedLease {
@@ -128,7 +128,7 @@ impl Pools {
         };
         pending.check = None;
         // If this fails, the browser is available again.
-        let checked = checked??;
+        let checked = checked?;
         let abandoned = CancellationToken::new();
         let abandon_on_drop = abandoned.clone().drop_guard();
         let this = self.clone();
@@ -143,15 +143,12 @@ impl Pools {
         handed_over.map(Some)
     }
 
-    async fn check(&self, leased: &LeasedBrowser) -> Result<Option<CheckedLease>, StoreError> {
+    async fn check(&self, leased: &LeasedBrowser) -> Option<CheckedLease> {
         let hosts = &self.inner.hosts;
         let row = &leased.row;
-        let lease = hosts.resume(&row.id, &leased.host, leased.generation, row.viewport);
-        let Some(lease) = lease.await? else {
-            return Ok(None);
-        };
+        let lease = hosts.resume_on(&leased.host, &row.id, row.viewport)?;
         let checked = hosts.check(&lease).await;
-        Ok(Some(CheckedLease { lease, checked }))
+        Some(CheckedLease { lease, checked })
     }
 
     async fn complete_hand_over(
@@ -221,7 +218,7 @@ impl Pools {
         let _ = returned.send(());
         inner.changed.notify_one();
         if let (Some(id), Some(check)) = (available, check)
-            && let Ok(Ok(Some(CheckedLease { lease, checked }))) = check.await
+            && let Ok(Some(CheckedLease { lease, checked })) = check.await
         {
             inner.hosts.forget(&lease, &leased.row.id);
             if let Err(error) = checked {

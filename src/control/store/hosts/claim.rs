@@ -83,16 +83,13 @@ impl Store {
                 Expr::col(host::Column::Id).eq(Expr::SubQuery(None, Box::new(candidate.into()))),
             )
             .filter(host::Column::State.eq(state_text(State::Ready)))
-            .exec(&self.writer)
+            .exec_with_returning(&self.writer)
             .await?;
-        if claimed.rows_affected == 0 {
-            return Ok(None);
-        }
-        let row = host::Entity::find()
-            .filter(host::Column::SessionId.eq(session.as_str()))
-            .one(&self.db)
-            .await?;
-        row.map(HostRow::try_from).transpose()
+        claimed
+            .into_iter()
+            .next()
+            .map(HostRow::try_from)
+            .transpose()
     }
 
     /// Lets any session have a ready host that is reserved for a pool. Returns false if it is not

@@ -7,9 +7,10 @@ use sea_orm::{
 };
 
 use super::{
-    PoolBrowserRow, PoolBrowserState, PoolRow,
+    Claim, PoolBrowserRow, PoolBrowserState, PoolRow,
     browsers::{text, to_column},
     profiles::required_version,
+    waiters,
 };
 use crate::control::{
     hosts::state::State,
@@ -21,16 +22,21 @@ use crate::control::{
 };
 
 /// Returns the browser that is leased next: the one that has been idle for the longest time, of
-/// those of the pool's present configuration.
+/// those of the pool's present configuration. `None` also if the claim is for a pool that no client
+/// waits for, and one does.
 pub(super) async fn next_idle(
     transaction: &DatabaseTransaction,
     pool: &PoolRow,
+    claim: Claim,
 ) -> Result<Option<PoolBrowserRow>, StoreError> {
     let mut query = pool_browser::Entity::find()
         .filter(pool_browser::Column::PoolId.eq(pool.id.as_str()))
         .filter(is_in(PoolBrowserState::Idle))
         .filter(pool_browser::Column::ConfigHash.eq(&pool.config_hash))
         .filter(pool_browser::Column::FlushCount.eq(to_column(pool.flush_count)?));
+    if claim == Claim::NoWaiters {
+        query = query.filter(Expr::not_exists(waiters::of_pool(&pool.id).into_query()));
+    }
     if let Some(version) = required_version(transaction, pool).await? {
         query = query.filter(pool_browser::Column::ProfileVersion.eq(to_column(version)?));
     }

@@ -25,7 +25,7 @@ use crate::{
     control::{
         hosts::state::State,
         store::{
-            BrowserProfileRow, BrowserRow, ControlProcessId, CreateBrowserError, Hint,
+            BrowserProfileRow, BrowserRow, ControlProcessId, CreateBrowserError, Hint, HostRow,
             NewBrowserRow, Store, StoreError, corrupt,
             entity::{browser, host, pool, pool_browser, pool_waiter, profile_write_lock},
             from_millis,
@@ -77,8 +77,7 @@ pub struct PoolBrowserRow {
 #[derive(Debug, Clone)]
 pub struct LeasedBrowser {
     pub row: BrowserRow,
-    pub host: HostId,
-    pub generation: u64,
+    pub host: HostRow,
     pub start: PoolBrowserStart,
     /// Whether its profile is its own, and is to be loaded. That of its pool is loaded already.
     pub has_own_profile: bool,
@@ -313,19 +312,16 @@ impl Store {
                 .await
                 .map_err(StoreError::from)?;
             let mut found: PoolRow = found.ok_or(PoolLeaseError::NoPool)?.try_into()?;
-            if claim == Claim::NoWaiters && waiters::has_any(&transaction, pool).await? {
-                return Err(PoolLeaseError::NoneAvailable);
-            }
-            let candidate = next_idle(&transaction, &found).await?;
+            let candidate = next_idle(&transaction, &found, claim).await?;
             let candidate = candidate.ok_or(PoolLeaseError::NoneAvailable)?;
             add_names(&transaction, std::slice::from_mut(&mut found)).await?;
             let mut new = new_row(&found);
-            if !self.lease(&transaction, &candidate, &new, now).await? {
+            let Some(host) = lease(&transaction, &candidate, &new, now).await? else {
                 // Its host has lost it.
                 drop(transaction);
                 self.remove_pool_browser(&candidate.id).await?;
                 continue;
-            }
+            };
             let own_profile = new.profile.take();
             let of_pool = || {
                 found.profile.map(|profile| BrowserProfileRow {
@@ -350,33 +346,16 @@ impl Store {
                 waiters::remove(&transaction, &[ticket]).await?;
             }
             transaction.commit().await.map_err(StoreError::from)?;
-            let (host, generation) = candidate.host.ok_or_else(|| corrupt("host", "NULL"))?;
             return Ok(LeasedBrowser {
                 row: BrowserRow {
                     profile,
                     ..leased::to_browser_row(model, tags)?
                 },
                 host,
-                generation,
                 start: candidate.start,
                 has_own_profile: own_profile.is_some(),
             });
         }
-    }
-
-    /// Replaces the row of an idle browser, and names its session anew at its host. Returns false
-    /// if the host does not run it.
-    async fn lease(
-        &self,
-        transaction: &DatabaseTransaction,
-        idle: &PoolBrowserRow,
-        new: &NewBrowserRow,
-        now: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
-        pool_browser::Entity::delete_by_id(idle.id.as_str())
-            .exec(transaction)
-            .await?;
-        rename_session(transaction, &idle.id, &new.id, 1, now).await
     }
 
     /// Makes a browser available again that was leased to a client which never got it. Nothing has
@@ -399,9 +378,10 @@ impl Store {
             .filter(profile_write_lock::Column::BrowserId.eq(leased.row.id.as_str()))
             .exec(&transaction)
             .await?;
-        if !rename_session(&transaction, &leased.row.id, &id, -1, now).await? {
+        let host = rename_session(&transaction, &leased.row.id, &id, -1, now).await?;
+        let Some(host) = host else {
             return Ok(None);
-        }
+        };
         let row = pool_browser::Model {
             id: id.to_string(),
             pool_id: pool.id.to_string(),
@@ -409,8 +389,8 @@ impl Store {
             config_hash: leased.start.config_hash.clone(),
             profile_version: to_column(leased.start.profile_version)?,
             flush_count: to_column(leased.start.flush_count)?,
-            host_id: Some(leased.host.to_string()),
-            host_generation: Some(to_generation_column(leased.generation)?),
+            host_id: Some(host.id.to_string()),
+            host_generation: Some(to_generation_column(host.life.generation)?),
             process_id: self.process_column(),
             changed_at: to_millis(now),
         };
@@ -462,14 +442,29 @@ impl Store {
     }
 }
 
-/// Gives the session of a leased host another id. Returns false if no host runs it.
+/// Removes the row of an idle browser, and names its session anew at its host. Returns `None` if
+/// the host does not run it.
+async fn lease(
+    transaction: &DatabaseTransaction,
+    idle: &PoolBrowserRow,
+    new: &NewBrowserRow,
+    now: DateTime<Utc>,
+) -> Result<Option<HostRow>, StoreError> {
+    pool_browser::Entity::delete_by_id(idle.id.as_str())
+        .exec(transaction)
+        .await?;
+    let host = rename_session(transaction, &idle.id, &new.id, 1, now).await?;
+    Ok(host.filter(|host| idle.host == Some((host.id.clone(), host.life.generation))))
+}
+
+/// Gives the session of a leased host another id. Returns the host, or `None` if none runs it.
 async fn rename_session(
     transaction: &DatabaseTransaction,
     from: &BrowserId,
     to: &BrowserId,
     leases: i64,
     now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
+) -> Result<Option<HostRow>, StoreError> {
     let lease_count = Expr::col(host::Column::LeaseCount).add(leases);
     let renamed = host::Entity::update_many()
         .col_expr(host::Column::SessionId, Expr::value(to.as_str()))
@@ -477,9 +472,10 @@ async fn rename_session(
         .col_expr(host::Column::ChangedAt, Expr::value(to_millis(now)))
         .filter(host::Column::SessionId.eq(from.as_str()))
         .filter(host::Column::State.eq(state_text(State::Leased)))
-        .exec(transaction)
+        .exec_with_returning(transaction)
         .await?;
-    Ok(renamed.rows_affected > 0)
+    let row = renamed.into_iter().next();
+    row.map(HostRow::try_from).transpose()
 }
 
 pub(super) fn to_column(value: u64) -> Result<i64, StoreError> {

@@ -121,7 +121,7 @@ async fn lease_replaces_the_idle_browser_and_renames_its_session() {
     let (idle, host) = fixture.idle().await;
     assert_eq!(fixture.counts().await, (1, 0, 0));
     let leased = fixture.lease(Claim::NoWaiters).await.unwrap();
-    assert_eq!((&leased.host, leased.generation), (&host, 1));
+    assert_eq!((&leased.host.id, leased.host.life.generation), (&host, 1));
     assert_ne!(leased.row.id, idle);
     assert_eq!(fixture.session_of(&host).await, Some(leased.row.id.clone()));
     assert_eq!(fixture.counts().await, (0, 1, 0));
@@ -141,7 +141,7 @@ async fn browser_that_no_client_got_is_available_again() {
     let hosts = fixture.store.pools_overview().await.unwrap().hosts;
     assert_eq!(hosts[&fixture.pool.id][0].lease_count, 0);
     let again = fixture.lease(Claim::NoWaiters).await.unwrap();
-    assert_eq!(again.host, host);
+    assert_eq!(again.host.id, host);
     assert_ne!(again.row.id, leased.row.id);
     // Its host is lost.
     let life = fixture.store.find_host(&host).await.unwrap().unwrap().life;
@@ -248,7 +248,7 @@ async fn browser_with_an_older_version_of_the_profile_is_leased_unless_the_pool_
     assert!(is_none_available(&fixture.lease(Claim::NoWaiters).await));
     let overview = store.pools_overview().await.unwrap();
     assert_eq!(overview.pools[0].profile_version, Some(1));
-    let (id, host) = (BrowserId::generate(), &leased.host);
+    let (id, host) = (BrowserId::generate(), &leased.host.id);
     store
         .add_pool_browser(&id, &changed, Utc::now())
         .await
@@ -320,7 +320,7 @@ async fn concurrent_leases_get_different_browsers() {
     let leased = join_all((0..16).map(|_| fixture.lease(Claim::NoWaiters))).await;
     let hosts: Vec<HostId> = leased
         .iter()
-        .filter_map(|leased| Some(leased.as_ref().ok()?.host.clone()))
+        .filter_map(|leased| Some(leased.as_ref().ok()?.host.id.clone()))
         .collect();
     assert_eq!(hosts.iter().collect::<HashSet<_>>().len(), hosts.len());
     // On PostgreSQL a lease in progress may hide the last one.

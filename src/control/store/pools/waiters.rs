@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use sea_orm::{
     ActiveValue::{NotSet, Set},
-    ColumnTrait, ConnectionTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
+    ColumnTrait, ConnectionTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder, Select,
     sea_query::{Expr, OnConflict},
 };
 
@@ -93,8 +93,7 @@ impl Store {
 
     /// Returns the client that has waited longest for a browser of a pool.
     pub async fn first_waiter(&self, pool: &PoolId) -> Result<Option<Waiter>, StoreError> {
-        let row = pool_waiter::Entity::find()
-            .filter(pool_waiter::Column::PoolId.eq(pool.as_str()))
+        let row = of_pool(pool)
             .order_by_asc(pool_waiter::Column::Ticket)
             .one(&self.db)
             .await?;
@@ -154,11 +153,7 @@ pub(super) async fn remove(
     Ok(())
 }
 
-/// Returns whether a client waits for a browser of a pool.
-pub(super) async fn has_any(db: &impl ConnectionTrait, pool: &PoolId) -> Result<bool, StoreError> {
-    let found = pool_waiter::Entity::find()
-        .filter(pool_waiter::Column::PoolId.eq(pool.as_str()))
-        .one(db)
-        .await?;
-    Ok(found.is_some())
+/// Selects the clients that wait for a browser of a pool.
+pub(super) fn of_pool(pool: &PoolId) -> Select<pool_waiter::Entity> {
+    pool_waiter::Entity::find().filter(pool_waiter::Column::PoolId.eq(pool.as_str()))
 }
