@@ -50,12 +50,16 @@ impl From<HostLeaseError> for FillError {
 }
 
 impl Pools {
-    /// Records that a browser is about to be started for a pool. [`Self::fill`] starts it.
-    pub(super) async fn begin_fill(&self, pool: &PoolRow) -> Result<BrowserId, StoreError> {
-        let id = BrowserId::generate();
+    /// Records that browsers are about to be started for a pool. [`Self::fill`] starts one.
+    pub(super) async fn begin_fills(
+        &self,
+        pool: &PoolRow,
+        count: usize,
+    ) -> Result<Vec<BrowserId>, StoreError> {
+        let ids: Vec<BrowserId> = (0..count).map(|_| BrowserId::generate()).collect();
         let store = &self.inner.store;
-        store.add_pool_browser(&id, pool, Utc::now()).await?;
-        Ok(id)
+        store.add_pool_browsers(&ids, pool, Utc::now()).await?;
+        Ok(ids)
     }
 
     /// Starts a browser for a pool and makes it available.

@@ -42,8 +42,8 @@ use crate::{
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest delay of a pass after a change, in which others join it.
 const HINT_DELAY: Duration = Duration::from_millis(10);
-/// The delay of a pass after a change, as a multiple of the duration of the pass before. Each reads
-/// all pools, so that passes after every lease would keep the database busy.
+/// The delay of a pass after a change, as a multiple of the time in which the pass before has read
+/// all pools. Passes after every lease would keep the database busy.
 const HINT_DELAY_FACTOR: u32 = 2;
 /// Between two records of the hosts that a pool lacks: an autoscaler counts each one once.
 const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
@@ -139,16 +139,16 @@ impl Pools {
             let host_changed = hosts.changed().notified();
             tokio::pin!(host_changed);
             host_changed.as_mut().enable();
-            let started = Instant::now();
+            let mut reading = Duration::ZERO;
             if leadership.leads() {
-                if let Err(error) = reconciler.pass().await {
+                if let Err(error) = reconciler.pass(&mut reading).await {
                     tracing::error!(%error, "cannot fill pools");
                 }
             } else {
                 reconciler.states.lock().clear();
                 reconciler.was_empty.store(false, Ordering::Relaxed);
             }
-            let delay = hint_delay(started.elapsed());
+            let delay = hint_delay(reading);
             tokio::select! {
                 () = reconciler.pools.inner.changed.notified() => {}
                 () = host_changed => {}
@@ -163,12 +163,15 @@ impl Pools {
 }
 
 impl Reconciler {
-    async fn pass(&self) -> Result<(), StoreError> {
+    /// Gives each pool what it lacks. Sets `reading` to the time in which all pools were read.
+    async fn pass(&self, reading: &mut Duration) -> Result<(), StoreError> {
         let store = &self.pools.inner.store;
         if self.was_empty.load(Ordering::Relaxed) && !store.has_pools().await? {
             return Ok(());
         }
+        let started = Instant::now();
         let overview = store.pools_overview().await?;
+        *reading = started.elapsed();
         self.was_empty.store(overview.is_empty(), Ordering::Relaxed);
         self.finish_abandoned(&overview).await?;
         let PoolsOverview {
@@ -247,14 +250,13 @@ impl Reconciler {
             return Ok(());
         };
         let row = Arc::new(row);
-        for index in 0..count {
-            let Ok(permit) = self.starts.clone().try_acquire_owned() else {
-                let not_started = count - index.max(adopt);
-                self.with_state(&pool.id, |state| state.rate.give_back(not_started));
-                return Ok(());
-            };
-            // Before the next pass, which counts it.
-            let id = self.pools.begin_fill(&row).await?;
+        let permit = |_| self.starts.clone().try_acquire_owned().ok();
+        let permits: Vec<_> = (0..count).map_while(permit).collect();
+        let not_started = count - permits.len().max(adopt);
+        self.with_state(&pool.id, |state| state.rate.give_back(not_started));
+        // Before the next pass, which counts them.
+        let ids = self.pools.begin_fills(&row, permits.len()).await?;
+        for (index, (id, permit)) in ids.into_iter().zip(permits).enumerate() {
             let (this, row) = (self.clone(), row.clone());
             let kind = match index < adopt {
                 true => StartKind::Adopt,
@@ -365,9 +367,9 @@ impl Reconciler {
     }
 }
 
-/// Returns the delay of a pass after a change, if the pass before took so long.
-fn hint_delay(pass: Duration) -> Duration {
-    (pass * HINT_DELAY_FACTOR).clamp(HINT_DELAY, PASS_INTERVAL)
+/// Returns the delay of a pass after a change, if the pass before has read for so long.
+fn hint_delay(reading: Duration) -> Duration {
+    (reading * HINT_DELAY_FACTOR).clamp(HINT_DELAY, PASS_INTERVAL)
 }
 
 /// Returns whether a browser that starts or ends should have done so by now.
@@ -415,10 +417,10 @@ mod tests {
     }
 
     #[test]
-    fn longer_passes_are_further_apart() {
-        for (pass, delay) in [(0, 10), (5, 10), (50, 100), (800, 1000)] {
+    fn passes_that_read_longer_are_further_apart() {
+        for (reading, delay) in [(0, 10), (5, 10), (50, 100), (800, 1000)] {
             let delay = Duration::from_millis(delay);
-            assert_eq!(hint_delay(Duration::from_millis(pass)), delay);
+            assert_eq!(hint_delay(Duration::from_millis(reading)), delay);
         }
     }
 

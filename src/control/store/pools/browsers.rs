@@ -35,6 +35,9 @@ use crate::{
     },
 };
 
+/// The most browsers that one statement adds.
+const ADD_BATCH: usize = 100;
+
 /// The state of a browser of a pool that no client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolBrowserState {
@@ -154,29 +157,32 @@ impl TryFrom<pool_browser::Model> for PoolBrowserRow {
 }
 
 impl Store {
-    /// Adds a browser that is about to be started for a pool.
-    pub async fn add_pool_browser(
+    /// Adds browsers that are about to be started for a pool.
+    pub async fn add_pool_browsers(
         &self,
-        id: &BrowserId,
+        ids: &[BrowserId],
         pool: &PoolRow,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        let row = pool_browser::Model {
+        let flush_count = to_column(pool.flush_count)?;
+        let row = |id: &BrowserId| pool_browser::Model {
             id: id.to_string(),
             pool_id: pool.id.to_string(),
             state: text(PoolBrowserState::Filling).to_owned(),
             config_hash: pool.config_hash.clone(),
             profile_version: 0,
-            flush_count: to_column(pool.flush_count)?,
+            flush_count,
             host_id: None,
             host_generation: None,
             process_id: self.process_column(),
             changed_at: to_millis(now),
         };
-        let row = row.into_active_model().reset_all();
-        pool_browser::Entity::insert(row)
-            .exec_without_returning(&self.writer)
-            .await?;
+        for ids in ids.chunks(ADD_BATCH) {
+            let rows = ids.iter().map(|id| row(id).into_active_model().reset_all());
+            pool_browser::Entity::insert_many(rows)
+                .exec_without_returning(&self.writer)
+                .await?;
+        }
         Ok(())
     }
 

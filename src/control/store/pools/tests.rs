@@ -59,7 +59,11 @@ impl Fixture {
     async fn idle(&self) -> (BrowserId, HostId) {
         let (id, host) = (BrowserId::generate(), HostId::generate());
         let (store, pool) = (&self.store, &self.pool);
-        store.add_pool_browser(&id, pool, Utc::now()).await.unwrap();
+        let ids = std::slice::from_ref(&id);
+        store
+            .add_pool_browsers(ids, pool, Utc::now())
+            .await
+            .unwrap();
         let life = HostLife {
             state: State::Leased,
             generation: 1,
@@ -250,7 +254,7 @@ async fn browser_with_an_older_version_of_the_profile_is_leased_unless_the_pool_
     assert_eq!(overview.pools[0].profile_version, Some(1));
     let (id, host) = (BrowserId::generate(), &leased.host.id);
     store
-        .add_pool_browser(&id, &changed, Utc::now())
+        .add_pool_browsers(std::slice::from_ref(&id), &changed, Utc::now())
         .await
         .unwrap();
     let idle = store.set_pool_browser_idle(&id, (host, 2), 1, Utc::now());
