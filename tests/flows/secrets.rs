@@ -320,7 +320,46 @@ async fn use_pool_and_profile(dev: &Dev, responses: &mut Vec<String>) -> String 
     }
     let deleted = dev.delete("/browser_pools/pool").await;
     assert_eq!(deleted.status, 204, "{}", deleted.body);
+    responses.extend(load_profile(dev).await);
     token
+}
+
+/// Loads the saved profile into browsers, when one is created and while one runs, saves it at the
+/// end of one, and downloads it. Returns the responses.
+async fn load_profile(dev: &Dev) -> [String; 4] {
+    let selection = json!({"name": "saved", "save_changes": true});
+    let saving = dev.browser(json!({"profile": selection})).await;
+    assert_has_cookie(dev, &text(&saving["session_id"])).await;
+    let ended = dev.delete(&format!("/browsers/{}", text(&saving["session_id"])));
+    assert_eq!(ended.await.status, 204);
+    let profile = dev.get("/profiles/saved").await.body;
+    assert_eq!(profile["version"], 2, "{profile}");
+    let archive = dev.request(Method::GET, "/profiles/saved/download");
+    let archive = archive.send().await.unwrap();
+    assert_eq!(archive.status(), 200);
+    let headers = format!("{:?}", archive.headers());
+    assert!(archive.bytes().await.unwrap().len() > 1000);
+    let running = dev.browser(json!({})).await;
+    let path = format!("/browsers/{}", text(&running["session_id"]));
+    let body = json!({"profile": {"name": "saved"}});
+    let loaded = dev.patch(&path, body).await;
+    assert_eq!(loaded.status, 200, "{}", loaded.body);
+    assert_has_cookie(dev, &text(&running["session_id"])).await;
+    assert_eq!(dev.delete(&path).await.status, 204);
+    [
+        saving.to_string(),
+        profile.to_string(),
+        headers,
+        loaded.body.to_string(),
+    ]
+}
+
+/// Asserts that a browser has the planted cookie, without having it in the response.
+async fn assert_has_cookie(dev: &Dev, id: &str) {
+    let code = format!("return (await context.cookies()).some(it => it.value === '{COOKIE}')");
+    let execute = format!("/browsers/{id}/automation/execute");
+    let found = dev.post(&execute, json!({ "code": code })).await.body;
+    assert_eq!(found["result"], true, "{found}");
 }
 
 /// Stores a replay in the bucket, reads it, and fails to after the end of the service. Returns the
