@@ -330,8 +330,8 @@ async fn load_profile(dev: &Dev) -> [String; 4] {
     let selection = json!({"name": "saved", "save_changes": true});
     let saving = dev.browser(json!({"profile": selection})).await;
     assert_has_cookie(dev, &text(&saving["session_id"])).await;
-    let ended = dev.delete(&format!("/browsers/{}", text(&saving["session_id"])));
-    assert_eq!(ended.await.status, 204);
+    let path = format!("/browsers/{}", text(&saving["session_id"]));
+    assert_eq!(dev.delete(&path).await.status, 204);
     let profile = dev.get("/profiles/saved").await.body;
     assert_eq!(profile["version"], 2, "{profile}");
     let archive = dev.request(Method::GET, "/profiles/saved/download");

@@ -106,8 +106,8 @@ impl Browsers {
         }));
     }
 
-    /// Ends a browser that was published after its pool was deleted with all browsers, or that is
-    /// obsolete as any other may be.
+    /// Ends a browser that was published after its pool was deleted with all browsers, or for which
+    /// [`Self::end_if_obsolete`] has a reason.
     async fn end_if_undeliverable(
         &self,
         browser: &Arc<BrowserHandle>,

@@ -313,7 +313,7 @@ impl Hosts {
         Ok(row.and_then(|row| self.resume_on(&row, session, viewport)))
     }
 
-    /// Continues a session, which the row of its host names. Returns `None` if the host has lost
+    /// Continues a session of a leased host, whose row names it. Returns `None` if the host has lost
     /// it.
     pub fn resume_on(
         &self,

@@ -58,7 +58,15 @@ impl Pools {
     ) -> Result<Vec<BrowserId>, StoreError> {
         let ids: Vec<BrowserId> = (0..count).map(|_| BrowserId::generate()).collect();
         let store = &self.inner.store;
-        store.add_pool_browsers(&ids, pool, Utc::now()).await?;
+        let added = store.add_pool_browsers(&ids, pool, Utc::now()).await;
+        if let Err(error) = added {
+            // A statement that fails may have had its effect. What is left counts until it is
+            // overdue.
+            for id in &ids {
+                store.remove_pool_browser(id).await?;
+            }
+            return Err(error);
+        }
         Ok(ids)
     }
 

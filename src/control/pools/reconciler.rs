@@ -170,8 +170,9 @@ impl Reconciler {
             return Ok(());
         }
         let started = Instant::now();
-        let overview = store.pools_overview().await?;
+        let overview = store.pools_overview().await;
         *reading = started.elapsed();
+        let overview = overview?;
         self.was_empty.store(overview.is_empty(), Ordering::Relaxed);
         self.finish_abandoned(&overview).await?;
         let PoolsOverview {
@@ -255,7 +256,14 @@ impl Reconciler {
         let not_started = count - permits.len().max(adopt);
         self.with_state(&pool.id, |state| state.rate.give_back(not_started));
         // Before the next pass, which counts them.
-        let ids = self.pools.begin_fills(&row, permits.len()).await?;
+        let ids = match self.pools.begin_fills(&row, permits.len()).await {
+            Ok(ids) => ids,
+            Err(error) => {
+                let added = permits.len().saturating_sub(adopt);
+                self.with_state(&pool.id, |state| state.rate.give_back(added));
+                return Err(error);
+            }
+        };
         for (index, (id, permit)) in ids.into_iter().zip(permits).enumerate() {
             let (this, row) = (self.clone(), row.clone());
             let kind = match index < adopt {

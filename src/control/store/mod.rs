@@ -122,7 +122,7 @@ impl Store {
             let writer = sqlite::open_writer(path).await?;
             let applied = migration::migrate(&writer).await?;
             sqlite::checkpoint(&writer).await;
-            let db = sqlite::open(path).await?;
+            let db = sqlite::open_readers(path).await?;
             Ok(((db, writer), applied))
         };
         Store::named(name, opened.await)
@@ -224,12 +224,13 @@ impl Store {
 
     /// Makes what was written before survive a power failure. PostgreSQL does that at each commit.
     async fn checkpoint(&self) {
-        sqlite::checkpoint(&self.writer).await;
+        sqlite::checkpoint(&self.db).await;
     }
 
-    /// Checks that the database responds.
+    /// Checks that the database responds to reads and writes.
     pub async fn ping(&self) -> Result<(), StoreError> {
-        Ok(self.db.ping().await?)
+        self.db.ping().await?;
+        Ok(self.writer.ping().await?)
     }
 
     /// Finishes running statements and closes all connections. SQLite writes its log back into the

@@ -2,10 +2,15 @@
 
 use std::{path::Path, time::Duration};
 
+use futures::FutureExt;
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{
+    Connection,
+    sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
+};
 
-/// The longest wait of a statement for a write of another process to the same file.
+/// The longest wait of a statement for a write of another process to the same file, and for a
+/// connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most connections that read. In WAL mode they run in parallel, also beside the writer.
@@ -19,9 +24,11 @@ pub(super) async fn open_writer(path: &Path) -> Result<DatabaseConnection, DbErr
     connect(path, 1, writable).await
 }
 
-/// Opens the file at `path` for statements that read, and creates it if it is missing.
-pub(super) async fn open(path: &Path) -> Result<DatabaseConnection, DbErr> {
-    connect(path, MAX_READERS, writable).await
+/// Opens the file at `path`, which exists, for statements that read.
+pub(super) async fn open_readers(path: &Path) -> Result<DatabaseConnection, DbErr> {
+    // They still take part in the recovery of the log, unlike connections to a read-only file.
+    let configure = |sqlite: SqliteConnectOptions| writable(sqlite).pragma("query_only", "ON");
+    connect(path, MAX_READERS, configure).await
 }
 
 /// Opens the existing file at `path` without changing it.
@@ -48,11 +55,19 @@ async fn connect(
     let mut options = ConnectOptions::new("sqlite:");
     options
         .max_connections(connections)
+        .acquire_timeout(BUSY_TIMEOUT)
         .sqlx_logging(false)
         .map_sqlx_sqlite_opts(move |sqlite| {
             configure(sqlite.filename(&file).busy_timeout(BUSY_TIMEOUT))
-        });
+        })
+        .map_sqlx_sqlite_before_acquire(|connection, _| is_reusable(connection).boxed());
     Database::connect(options).await
+}
+
+/// Returns whether a connection can be used again. One whose commit failed on a full disk is still
+/// in its transaction for sqlx, which would make transactions of later statements a part of that.
+async fn is_reusable(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+    Ok(!connection.is_in_transaction())
 }
 
 /// Syncs SQLite's log to the disk and copies it into the database, so that neither a power failure

@@ -44,7 +44,7 @@ impl TestDatabase {
     pub(crate) async fn connect(&self) -> DatabaseConnection {
         match self.config() {
             Some(config) => postgres::connect(&config).await.unwrap(),
-            None => sqlite::open(&self.file()).await.unwrap(),
+            None => sqlite::open_writer(&self.file()).await.unwrap(),
         }
     }
 

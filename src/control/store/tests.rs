@@ -1,6 +1,6 @@
 //! Tests of the errors of both databases.
 
-use sea_orm::{ConnectOptions, ConnectionTrait, Database};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, TransactionTrait};
 
 use super::{test_database::TestDatabase, *};
 
@@ -48,7 +48,7 @@ async fn write_without_room_is_disk_full() {
              CREATE TRIGGER refuse BEFORE INSERT ON api_keys EXECUTE FUNCTION refuse()"
         }
     };
-    store.db.execute_unprepared(limit).await.unwrap();
+    store.writer.execute_unprepared(limit).await.unwrap();
     let mut error = None;
     for number in 0..100 {
         let created = store.create_api_key(new_key(number), Utc::now());
@@ -58,6 +58,20 @@ async fn write_without_room_is_disk_full() {
         }
     }
     assert!(matches!(error, Some(StoreError::DiskFull(_))), "{error:?}");
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn writes_after_a_transaction_that_sqlite_has_ended_are_visible() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let failed = store.writer.begin().await.unwrap();
+    // As SQLite does by itself if the disk is full at a commit.
+    failed.execute_unprepared("ROLLBACK").await.unwrap();
+    drop(failed);
+    drop(store.writer.begin().await.unwrap());
+    store.create_api_key(new_key(1), Utc::now()).await.unwrap();
+    assert!(!store.is_empty().await.unwrap());
     store.close().await.unwrap();
 }
 
@@ -72,7 +86,7 @@ async fn violations_of_unique_constraints_are_distinguished() {
     let same_name = store.create_project("p", now).await.unwrap_err();
     let default = store.default_project("default", now).await.unwrap();
     let second = "UPDATE projects SET default_marker = 1";
-    let same_marker = store.db.execute_unprepared(second).await.unwrap_err();
+    let same_marker = store.writer.execute_unprepared(second).await.unwrap_err();
     for (error, expected) in [
         (same_key, UniqueConstraint::ApiKeyPublicPart),
         (same_name, UniqueConstraint::ProjectLiveName),

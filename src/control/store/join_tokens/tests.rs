@@ -66,7 +66,7 @@ impl Fixture {
     }
 
     async fn take(&self, token: &JoinTokenRow) -> bool {
-        let taken = take_join_token_use(&self.store.db, &token.id, Utc::now());
+        let taken = take_join_token_use(&self.store.writer, &token.id, Utc::now());
         taken.await.unwrap()
     }
 
@@ -109,7 +109,7 @@ async fn expired_or_deleted_token_has_no_use() {
         (soon, false),
         (soon + TimeDelta::days(1), false),
     ] {
-        let taken = take_join_token_use(&store.db, &token.id, now)
+        let taken = take_join_token_use(&store.writer, &token.id, now)
             .await
             .unwrap();
         assert_eq!(taken, expected, "{now}");

@@ -449,7 +449,7 @@ impl Store {
 }
 
 /// Removes the row of an idle browser, and names its session anew at its host. Returns `None` if
-/// the host does not run it.
+/// the host does not run it, or in another generation.
 async fn lease(
     transaction: &DatabaseTransaction,
     idle: &PoolBrowserRow,

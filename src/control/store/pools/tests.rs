@@ -239,7 +239,7 @@ async fn browser_with_an_older_version_of_the_profile_is_leased_unless_the_pool_
     fixture.idle().await;
     fixture.idle().await;
     let publish = format!("UPDATE profiles SET version = 1 WHERE id = '{profile}'");
-    store.db.execute_unprepared(&publish).await.unwrap();
+    store.writer.execute_unprepared(&publish).await.unwrap();
     assert_eq!(fixture.counts().await.0, 2);
     let leased = fixture.lease(Claim::NoWaiters).await.unwrap();
     let of_browser = leased.row.profile.unwrap();
@@ -426,7 +426,7 @@ async fn sizes_of_pools_count_towards_the_limit_of_the_project() {
     let fixture = Fixture::new().await;
     let (store, project) = (&fixture.store, &fixture.project);
     let set = format!("UPDATE projects SET max_concurrent_sessions = 6 WHERE id = '{project}'");
-    store.db.execute_unprepared(&set).await.unwrap();
+    store.writer.execute_unprepared(&set).await.unwrap();
     let create = async |size| store.create_pool(project, settings(size), Utc::now()).await;
     assert!(matches!(
         create(3).await,

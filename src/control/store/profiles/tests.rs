@@ -468,7 +468,7 @@ async fn row_of_a_browser_and_its_lock_go_together() {
     let shop = profile(&store, &project).await;
     let rename = async |from: &str, to: &str| {
         let statement = format!("ALTER TABLE {from} RENAME TO {to}");
-        store.db.execute_unprepared(&statement).await.unwrap();
+        store.writer.execute_unprepared(&statement).await.unwrap();
     };
     let creating = store.create_browser(browser(&project, &shop, true), Utc::now());
     let creating = creating.await.unwrap().id;
