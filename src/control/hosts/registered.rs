@@ -313,8 +313,8 @@ impl Hosts {
         Ok(row.and_then(|row| self.resume_on(&row, session, viewport)))
     }
 
-    /// Continues a session of a leased host, whose row names it. Returns `None` if the host has lost
-    /// it.
+    /// Continues a session of a leased host, whose row names it. Returns `None` if the host has
+    /// lost it.
     pub fn resume_on(
         &self,
         row: &HostRow,
