@@ -9,7 +9,7 @@
 //!   make the API reference.
 //! - Decoding: `extract` (JSON, path, query), `json_body` (limits of size, time and memory) and
 //!   `json_text` (parsing without a tree), `fields` (one error per invalid field), `body` and
-//!   `multipart` (streamed bodies), `auth` and `local_only` (who may call).
+//!   `multipart` (streamed bodies), `auth` and `local_only` (who may call), `arrival` (since when).
 //! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
 //!   `page` (HTML pages), `guarded_body` (what lasts until the end of a response).
 //! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
@@ -29,6 +29,7 @@
 //! permit is shared by the connection and its upgrade; the last of them to end returns it.
 
 mod app;
+mod arrival;
 mod auth;
 mod body;
 mod close_reason;
@@ -61,6 +62,7 @@ mod websocket_frames;
 mod write_timeout;
 
 pub use app::App;
+pub use arrival::ArrivedAt;
 pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
 pub use close_reason::{CloseCode, CloseReason};

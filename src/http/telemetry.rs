@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tracing::Instrument;
 
 use super::{
-    ApiError, REQUEST_ID, RequestId, connections::Authentication, error::normalize_error, forward,
-    trace_context::TraceContext,
+    ApiError, REQUEST_ID, RequestId, arrival::ArrivedAt, connections::Authentication,
+    error::normalize_error, forward, trace_context::TraceContext,
 };
 use crate::{rate_limit::RateLimit, request_scope::RequestScope};
 
@@ -55,6 +55,7 @@ pub(super) async fn record_request(
     let trace = TraceContext::enter(request.headers_mut());
     let is_via_control = is_behind_control && forward::is_via_control(request.headers());
     request.extensions_mut().insert(id.clone());
+    request.extensions_mut().insert(ArrivedAt(started_at));
     let authentication = Authentication::default();
     request.extensions_mut().insert(authentication.clone());
 

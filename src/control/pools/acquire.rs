@@ -8,7 +8,7 @@
 //!             └── time is up, or the client has left       └ the client has left: idle again
 //! ```
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::Utc;
 use tokio::{
@@ -84,19 +84,20 @@ impl Drop for QueuePosition {
 }
 
 impl Pools {
-    /// Leases a browser of a pool. Returns `None` if none is available for as long as the client
-    /// waits. Dropping the future undoes it.
+    /// Leases a browser of a pool. Returns `None` if none is available until `deadline`. Dropping
+    /// the future undoes it.
     ///
     /// Statements in the database are not interrupted when the time is up, because one that does
     /// not wait would get no browser. The database's own timeouts bound them.
     pub async fn acquire(
         &self,
         pool: &PoolRow,
-        wait: Duration,
+        deadline: Instant,
         lease: NewLease,
         creation: Option<Creation>,
     ) -> Result<Option<BrowserRow>, PoolError> {
-        let deadline = Instant::now() + wait;
+        // One that does not wait has the time of the check, from now on.
+        let deadline = deadline.max(Instant::now());
         let project = &pool.project_id;
         let browsers = &self.inner.browsers;
         let lock = match &creation {

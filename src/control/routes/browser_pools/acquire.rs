@@ -23,7 +23,7 @@ use crate::{
             idempotency::IdempotencyKey,
         },
     },
-    http::{ApiResult, Json, LargeJson, Path},
+    http::{ApiResult, ArrivedAt, Json, LargeJson, Path},
 };
 
 /// Acquire a browser
@@ -61,6 +61,7 @@ pub(crate) async fn acquire(
     principal: Principal,
     context: BrowserContext,
     IdempotencyKey(key): IdempotencyKey,
+    ArrivedAt(arrived_at): ArrivedAt,
     Path(id_or_name): Path<String>,
     LargeJson(request): LargeJson<AcquireBrowser, BODY_LIMIT>,
 ) -> ApiResult<Response> {
@@ -77,7 +78,8 @@ pub(crate) async fn acquire(
     let creation = key
         .map(|key| super::super::browsers::creation(key, &(&pool.id, &lease)))
         .transpose()?;
-    let acquiring = pools.acquire(&pool, wait, lease, creation);
+    let deadline = (arrived_at + wait).into();
+    let acquiring = pools.acquire(&pool, deadline, lease, creation);
     Ok(match acquiring.await? {
         Some(row) => Json(context.to_browser(row, &principal)).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
