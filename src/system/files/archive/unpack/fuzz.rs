@@ -28,6 +28,8 @@ const MAX_MEMORY_KIB: u64 = 512 << 10;
 /// A prefix of names that stands for the directory with everything a test can see.
 const VISIBLE: &str = "{visible}";
 const CONTENT: &[u8] = b"content of another directory";
+/// The error of a frame that needs a larger window than `MAX_WINDOW_LOG`.
+const WINDOW_TOO_LARGE: &str = "cannot be read: Frame requires too much memory for decoding";
 
 /// An entry, with a type as in `st_mode`.
 #[derive(Debug, Clone)]
@@ -351,6 +353,10 @@ proptest! {
         let mut sizes = SizeVisitor(0);
         let checked = check_tar_zstd(&bytes[..], LIMITS, |_| false, &mut sizes);
         let checked_error = checked.as_ref().err().map(ToString::to_string);
+        // Unpacking accepts larger windows, so it goes on to whatever else is damaged.
+        if checked_error.as_deref() == Some(WINDOW_TOO_LARGE) {
+            return Ok(());
+        }
         prop_assert_eq!(checked_error, unpacked.err().map(|error| error.to_string()));
         if let Ok(summary) = checked {
             prop_assert_eq!(summary.bytes, sizes.0);
