@@ -63,7 +63,9 @@ impl Pools {
             // A statement that fails may have had its effect. What is left counts until it is
             // overdue.
             for id in &ids {
-                store.remove_pool_browser(id).await?;
+                if let Err(error) = store.remove_pool_browser(id).await {
+                    tracing::warn!(browser = %id, %error, "cannot remove a browser that was not started");
+                }
             }
             return Err(error);
         }

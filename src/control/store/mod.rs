@@ -123,9 +123,10 @@ impl Store {
             let applied = migration::migrate(&writer).await?;
             sqlite::checkpoint(&writer).await;
             let db = sqlite::open_readers(path).await?;
-            Ok(((db, writer), applied))
+            Ok((Store::new(db, writer, &name), applied))
         };
-        Store::named(name, opened.await)
+        let opened = opened.await;
+        opened.map_err(|failure: OpenFailure| failure.of(name))
     }
 
     /// Connects to a PostgreSQL database and migrates its schema. Other processes may do the same
@@ -139,31 +140,23 @@ impl Store {
     pub async fn migrate_postgres(
         config: &PostgresConfig,
     ) -> Result<(Store, Vec<String>), OpenError> {
+        let name = config.to_string();
         let opened = async {
             let db = postgres::connect(config).await?;
             let applied = migration::migrate(&db).await?;
-            Ok(((db.clone(), db), applied))
+            Ok((Store::new(db.clone(), db, &name), applied))
         };
-        Store::named(config.to_string(), opened.await)
+        let opened = opened.await;
+        opened.map_err(|failure: OpenFailure| failure.of(name))
     }
 
-    fn named(
-        name: String,
-        opened: Result<((DatabaseConnection, DatabaseConnection), Vec<String>), OpenFailure>,
-    ) -> Result<(Store, Vec<String>), OpenError> {
-        match opened {
-            Ok(((db, writer), applied)) => {
-                let name = name.into();
-                let store = Store {
-                    db,
-                    writer,
-                    name,
-                    process: None,
-                    hints: None,
-                };
-                Ok((store, applied))
-            }
-            Err(failure) => Err(failure.of(name)),
+    fn new(db: DatabaseConnection, writer: DatabaseConnection, name: &str) -> Store {
+        Store {
+            db,
+            writer,
+            name: name.into(),
+            process: None,
+            hints: None,
         }
     }
 

@@ -21,7 +21,7 @@ const MAX_READERS: u32 = 8;
 /// Writers wait for this single connection in order. With several, SQLite lets each poll for its
 /// lock at growing intervals.
 pub(super) async fn open_writer(path: &Path) -> Result<DatabaseConnection, DbErr> {
-    connect(path, 1, writable).await
+    connect(path, 1, |sqlite| writable(sqlite).create_if_missing(true)).await
 }
 
 /// Opens the file at `path`, which exists, for statements that read.
@@ -38,7 +38,6 @@ pub(super) async fn open_read_only(path: &Path) -> Result<DatabaseConnection, Db
 
 fn writable(sqlite: SqliteConnectOptions) -> SqliteConnectOptions {
     sqlite
-        .create_if_missing(true)
         .foreign_keys(true)
         .journal_mode(SqliteJournalMode::Wal)
         // In WAL mode this survives a crash of the process. Only a power failure can lose the last

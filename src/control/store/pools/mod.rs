@@ -350,7 +350,7 @@ impl Store {
     }
 
     /// Begins a transaction that writes. On SQLite one that begins with a read fails if another
-    /// process writes before it does.
+    /// process, such as an administration command, writes before it does.
     async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
         let options = TransactionOptions {
             sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
