@@ -32,6 +32,7 @@ pub mod profiles;
 pub mod projects;
 pub mod replays;
 pub mod screenshot;
+pub mod secret_text;
 pub mod session;
 pub mod start_url;
 pub mod time;
