@@ -7,6 +7,7 @@
 //! media/    the encoder of recordings, JPEG images, the sound server
 //! files/    archives, directory watches, removal of directory trees
 //! profile/  Chromium's files in a user-data directory
+//! locked_memory memory for keys
 //! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
 //! sync/     wake-ups between threads that block on descriptors
@@ -17,6 +18,7 @@
 pub mod cdp;
 pub mod files;
 pub mod identity;
+pub mod locked_memory;
 pub mod media;
 pub mod process;
 pub mod profile;

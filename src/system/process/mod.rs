@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! child       a supervised helper program; its output goes to the log
+//! core_dumps  prevents core files
 //! confinement/ a child that runs as another user and sees a part of the file system
 //! dedicated_uid uids that no other process of the machine uses
 //! mount_namespace mount namespaces in which some directories are replaced
@@ -36,6 +37,7 @@ pub mod boot;
 pub mod cgroup;
 pub mod child;
 pub mod confinement;
+pub mod core_dumps;
 pub mod dedicated_uid;
 pub mod environment;
 pub mod freeze;
