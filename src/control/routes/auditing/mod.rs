@@ -20,7 +20,7 @@ use utoipa::openapi::OpenApi;
 
 use self::operations::{Operations, is_mutating};
 use super::{
-    auth::{Credential, HostRoute, Principal, token_in},
+    auth::{HostRoute, Principal, RequestCredential, token_in},
     limiting::Throttled,
 };
 use crate::{
@@ -73,8 +73,8 @@ pub(super) struct ActorCell(Arc<OnceLock<Actor>>);
 impl ActorCell {
     pub(super) fn set(&self, principal: &Principal) {
         let holder = match &principal.credential {
-            Credential::ApiKey(_) => None,
-            Credential::SessionToken { browser, .. } => Some(browser.to_string()),
+            RequestCredential::ApiKey(_) => None,
+            RequestCredential::SessionToken { browser, .. } => Some(browser.to_string()),
         };
         let _ = self.0.set(Actor {
             key: Some(principal.key.clone()),

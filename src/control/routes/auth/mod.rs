@@ -12,7 +12,7 @@ mod project;
 
 pub(super) use host::{AuthenticatedHost, AuthenticatedRegistrant, HostRoute};
 pub(super) use principal::authenticate;
-pub use principal::{Credential, Principal, SESSION_PARAMETER, token_in};
+pub use principal::{Principal, RequestCredential, SESSION_PARAMETER, token_in};
 
 pub fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new().routes(routes!(context::get))

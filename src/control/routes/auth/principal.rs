@@ -42,14 +42,14 @@ pub struct Principal {
     pub key: KeyId,
     /// The same project, unless it is the default of a request that selects none.
     pub selected_project: Option<ProjectId>,
-    pub credential: Credential,
+    pub credential: RequestCredential,
     /// The credential with which tokens in the response end.
     pub issuer: Issuer,
 }
 
 /// The credential with which a request was authenticated.
 #[derive(Debug, Clone)]
-pub enum Credential {
+pub enum RequestCredential {
     ApiKey(Identity),
     /// The token of one of a browser's own URLs.
     SessionToken {
@@ -80,16 +80,16 @@ impl Principal {
     /// authenticated.
     pub fn browser_ended(&self) -> ApiError {
         match &self.credential {
-            Credential::ApiKey(_) => BrowserError::NotFound.into(),
-            Credential::SessionToken { .. } => session_ended(),
+            RequestCredential::ApiKey(_) => BrowserError::NotFound.into(),
+            RequestCredential::SessionToken { .. } => session_ended(),
         }
     }
 
     /// Returns the API key. Rejects session tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {
-            Credential::ApiKey(identity) => Ok(identity),
-            Credential::SessionToken { .. } => {
+            RequestCredential::ApiKey(identity) => Ok(identity),
+            RequestCredential::SessionToken { .. } => {
                 Err(ApiError::unauthorized("this route requires an API key"))
             }
         }
@@ -191,7 +191,7 @@ async fn verify_session_token(
     let principal = Principal {
         selected_project: Some(grant.project.clone()),
         project: grant.project,
-        credential: Credential::SessionToken {
+        credential: RequestCredential::SessionToken {
             browser: grant.browser,
             scope: grant.scope,
         },
@@ -270,7 +270,7 @@ async fn verify_api_key(control: &Control, headers: &HeaderMap) -> ApiResult<Pri
         selected_project,
         issuer: Issuer::from(&identity),
         key: identity.key.clone(),
-        credential: Credential::ApiKey(identity),
+        credential: RequestCredential::ApiKey(identity),
     })
 }
 

@@ -23,7 +23,7 @@ use crate::{
         browsers::{BrowserError, KnownBrowser, Session},
         proxy::SessionPath,
         replays::{ReplayError, Replays, state::State as ReplayState},
-        routes::{auth::Credential, public_base_url::PublicBaseUrl},
+        routes::{auth::RequestCredential, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
         store::ReplayRow,
     },
@@ -72,7 +72,7 @@ impl ReplayContext {
         // A token for the session is valid until the browser ends; a token for a replay longer.
         let ends_with_browser = matches!(
             forwarder.principal.credential,
-            Credential::SessionToken {
+            RequestCredential::SessionToken {
                 scope: Scope::Session,
                 ..
             }

@@ -11,7 +11,7 @@ use crate::{
     api::{ids::ReplayId, replays::ReplayEndReason},
     control::{
         replays::state::State,
-        routes::auth::{Credential, token_in},
+        routes::auth::{RequestCredential, token_in},
         session_token::Scope,
         store::ReplayRow,
     },
@@ -56,7 +56,7 @@ pub(crate) async fn view(
     let token = match (credential, token_in(&url)) {
         // A link expires when it was meant to: viewing the page does not issue a new token.
         (
-            Credential::SessionToken {
+            RequestCredential::SessionToken {
                 scope: Scope::Replay(_),
                 ..
             },
