@@ -6,15 +6,16 @@ use berth::{
     agent::{self, logs::ProgramLog},
     cli::{
         CheckCommand, Cli, CliError, Command, DatabaseCommand, KeyCommand, LogGuard, LogSink,
-        ProfileCommand, ServerName, init_logging, print_error,
+        ProfileCommand, SecretsCommand, ServerName, init_logging, print_error,
     },
     control::{
         self,
         database::{self, Verdict},
+        secrets::rotation,
     },
     dev, profile_import,
     system::{
-        process::{allocator, environment, open_files},
+        process::{allocator, core_dumps, environment, open_files},
         x11::clipboard,
     },
 };
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
     }
     // Before any thread is started, and before any process is that could read it.
     environment::erase_initial();
+    if let Err(error) = core_dumps::disable() {
+        return fail(&format!("cannot disable core files: {error}"));
+    }
     let cli = match Cli::resolve(std::env::args_os()) {
         Ok(cli) => cli,
         Err(CliError::Usage(error)) => error.exit(),
@@ -95,6 +99,7 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<ExitCode, 
                 Verdict::Damaged => ExitCode::FAILURE,
             });
         }
+        Command::Secrets(command) => manage_secrets(command, guard),
         Command::Check(CheckCommand::Agent(settings)) => report_check(settings.check()),
         Command::Check(CheckCommand::Control(settings)) => report_check(settings.check(log)),
         Command::Check(CheckCommand::Dev(settings)) => report_check(settings.control.check(log)),
@@ -104,6 +109,26 @@ fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<ExitCode, 
         },
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+fn manage_secrets(command: SecretsCommand, guard: &LogGuard) -> Result<(), String> {
+    match command {
+        SecretsCommand::Status(options) => {
+            let keys = run(async move { rotation::status(&options).await }, guard)?;
+            rotation::print_status(&keys);
+        }
+        SecretsCommand::Rotate(options) => {
+            let is_applied = options.apply;
+            let report = run(async move { rotation::rotate(&options).await }, guard)?;
+            rotation::print_report(&report, is_applied);
+        }
+        SecretsCommand::Retire(options) => {
+            let key = options.key.clone();
+            run(async move { rotation::retire(&options).await }, guard)?;
+            println!("the key {key} is retired: remove it from the keys");
+        }
+    }
+    Ok(())
 }
 
 /// Runs a server.

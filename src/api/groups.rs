@@ -22,6 +22,7 @@ pub const CHROMIUM: &str = "Chromium";
 pub const DISPLAY: &str = "Display";
 pub const USER_DATA: &str = "User data";
 pub const PROFILES: &str = "Profiles";
+pub const CREDENTIALS: &str = "Credentials";
 pub const SESSION: &str = "Session";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
@@ -31,7 +32,7 @@ pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 21] = [
+pub const ALL: [Group; 22] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -97,6 +98,11 @@ pub const ALL: [Group; 21] = [
         description: "A profile is a stored user-data directory: cookies, storage, logins. A browser \
             can start with it, and be saved to it, while it runs or when it ends. Each save is a \
             new version; a profile can return to an earlier one.",
+    },
+    Group {
+        name: CREDENTIALS,
+        description: "A credential has the secrets that log in to a site: user name, password and the \
+            like, and the secret of one-time codes. Values are stored encrypted and never returned.",
     },
     Group {
         name: SESSION,

@@ -125,6 +125,10 @@ id!(
     ProfileId, "prof_"
 );
 id!(
+    /// The id of a credential.
+    CredentialId, "cred_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

@@ -14,6 +14,7 @@ mod binary;
 pub mod browsers;
 pub mod clipboard;
 pub mod computer;
+pub mod credentials;
 mod error;
 pub(crate) mod field;
 pub mod fleet;
@@ -36,6 +37,7 @@ pub mod secret_text;
 pub mod session;
 pub mod start_url;
 pub mod time;
+mod totp;
 pub mod viewport;
 
 pub use binary::Binary;

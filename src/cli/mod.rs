@@ -70,6 +70,9 @@ pub enum Command {
     /// Migrate or check the database of control
     #[command(subcommand)]
     Database(DatabaseCommand),
+    /// Manage the keys that encrypt stored secrets
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Check the settings of a command without starting it
     #[command(subcommand)]
     Check(CheckCommand),
@@ -95,6 +98,17 @@ pub enum DatabaseCommand {
     Migrate(crate::control::database::DatabaseOptions),
     /// Check that the database can be used, without changing it
     Check(crate::control::database::DatabaseOptions),
+}
+
+/// The commands below `berth secrets`.
+#[derive(Debug, clap::Subcommand)]
+pub enum SecretsCommand {
+    /// List the keys, and how many data keys need each
+    Status(crate::control::secrets::rotation::SecretsOptions),
+    /// Wrap all data keys with the first of the keys
+    Rotate(crate::control::secrets::rotation::RotateOptions),
+    /// Mark a key that nothing needs as one that is never used again
+    Retire(crate::control::secrets::rotation::RetireOptions),
 }
 
 /// The command whose settings are checked.

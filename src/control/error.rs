@@ -6,6 +6,7 @@ use super::{
     blobs::{BlobError, OpenS3Error, SharedDirectoryError},
     fleet::registered::AuthorityError,
     replays::ReplayError,
+    secrets::{SecretError, ring_source::RingSourceError},
     settings::SettingsError,
     state_dir::StateDirError,
     store::{Displaced, OpenError, StoreError},
@@ -32,6 +33,10 @@ pub enum ControlError {
     DatabaseLost { database: String, blobs: String },
     #[error(transparent)]
     FleetAuthority(#[from] AuthorityError),
+    #[error(transparent)]
+    SecretsKeys(#[from] RingSourceError),
+    #[error("cannot use stored secrets: {0}")]
+    Secrets(#[from] SecretError),
     #[error("cannot open the blob store: {0}")]
     OpenDirectory(io::Error),
     #[error("cannot open the blob store {0}")]

@@ -8,7 +8,7 @@
 //!   |
 //!   v
 //! browsers   replays   keys   session_token   projects   proxy ── HTTP and WebSockets ──▶ agents
-//!   |    \       |       |
+//!   |    \       |       |        credentials ── secrets
 //!   v     \      v       v
 //! fleet    \   blobs   store (SQL)
 //!   |       └────────────▲
@@ -46,6 +46,7 @@ pub mod blobs;
 pub mod browsers;
 pub mod caller_limits;
 mod connections;
+pub mod credentials;
 pub mod database;
 mod error;
 pub mod fleet;
@@ -64,6 +65,7 @@ pub mod region;
 pub mod replays;
 pub mod routes;
 pub mod secret_token;
+pub mod secrets;
 pub mod session_token;
 pub mod settings;
 pub mod state_dir;
@@ -75,6 +77,7 @@ pub mod trusted_proxies;
 use audit::AuditLog;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
+use credentials::StoredCredentials;
 pub use error::ControlError;
 use fleet::{
     LocalFleet,
@@ -94,6 +97,7 @@ use routes::{
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
+use secrets::{Secrets, ring_source};
 use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::StateDir;
@@ -123,6 +127,7 @@ pub struct Services {
     pub pools: Pools,
     pub replays: Replays,
     pub profiles: Profiles,
+    pub credentials: StoredCredentials,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -167,6 +172,7 @@ extract_services! {
     pools: Pools,
     replays: Replays,
     profiles: Profiles,
+    credentials: StoredCredentials,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -235,15 +241,10 @@ pub async fn start(
     let store = open_store(&state_dir, &config.database, place).await?;
     let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
     let authority = config.registered_fleet.open_authority(&state_dir)?;
-    let joined = processes::join(
-        &store,
-        &config,
-        &state_dir,
-        &blobs,
-        (&secret, &authority),
-        &shutdown,
-    );
+    let secrets = (&secret, &authority);
+    let joined = processes::join(&store, &config, &state_dir, &blobs, secrets, &shutdown);
     let (store, membership) = joined.await?;
+    let credentials = credentials(&config, &state_dir, &store).await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
@@ -265,6 +266,7 @@ pub async fn start(
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token(&config),
             projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
+            credentials,
             store,
             browsers,
             replays,
@@ -286,6 +288,17 @@ pub async fn start(
         process_lock,
         _lock: lock,
     })
+}
+
+/// Returns the service of credentials, if all keys of stored secrets are there.
+async fn credentials(
+    config: &Config,
+    state_dir: &StateDir,
+    store: &Store,
+) -> Result<StoredCredentials, ControlError> {
+    let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
+    let secrets = Secrets::open(store.clone(), ring).await?;
+    Ok(StoredCredentials::new(store.clone(), secrets))
 }
 
 /// Returns the service of the hosts of both fleets.

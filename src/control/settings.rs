@@ -13,6 +13,7 @@ use super::{
     purge::Retention,
     region::ServerRegion,
     replays::ReplayQuota,
+    secrets::{key_ring::KeyRing, ring_source::RingSourceError, settings::SecretsSettings},
     session_token::SECRET_BYTES,
     state_dir::{StateDir, StateDirError, is_hex},
     store::{Fleet, PostgresConfig, UrlError},
@@ -126,6 +127,9 @@ pub struct Settings {
     #[arg(long, env = "BERTH_SESSION_SECRET_FILE", value_name = "FILE")]
     pub session_secret_file: Option<PathBuf>,
 
+    #[command(flatten)]
+    pub secrets: SecretsSettings,
+
     /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
     #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
     pub enforce_sunset: bool,
@@ -218,6 +222,8 @@ pub struct Config {
     pub metrics_token: Option<SecretString>,
     /// The secret of session tokens, if it is not that of the state directory.
     pub session_secret: Option<SecretString>,
+    /// The keys of stored secrets, if they are not that of the state directory.
+    pub secrets_keys: Option<KeyRing>,
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     /// The fleet that new browsers get their hosts from.
@@ -256,6 +262,8 @@ pub enum SettingsError {
     MetricsToken(String),
     #[error("--session-secret-file: {0}")]
     SessionSecret(String),
+    #[error(transparent)]
+    SecretsKeys(#[from] RingSourceError),
     #[error("--fleet-ca-file: {0}")]
     FleetAuthority(String),
     #[error("--launch-command and --destroy-command: {0}")]
@@ -353,6 +361,7 @@ impl Settings {
             },
             metrics_token: self.metrics_token()?,
             session_secret: self.session_secret()?,
+            secrets_keys: self.secrets.check()?,
             enforce_sunset: self.enforce_sunset,
             host_fleet: self.host_fleet,
             fleet: self.fleet.check(log, stop_deadlines)?,

@@ -217,6 +217,16 @@ impl StateDir {
         locked.map_err(|source| io_error(&path, source))
     }
 
+    /// Excludes other rotations of keys. Returns `None` if there is one.
+    pub(crate) fn rotation_lock(&self) -> Result<Option<FileLock>, StateDirError> {
+        let path = self.root.join("secrets.lock");
+        match FileLock::try_acquire(&path) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::InUse(_)) => Ok(None),
+            Err(LockError::Io(source)) => Err(io_error(&path, source)),
+        }
+    }
+
     /// Reads the secret in the file `name`, if there is one.
     pub fn read_secret(&self, name: &str) -> Result<Option<SecretString>, StateDirError> {
         let path = self.root.join(name);

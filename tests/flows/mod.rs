@@ -48,5 +48,6 @@ mod script_user;
 mod script_worker;
 mod secrets;
 mod sessions;
+mod stored_secrets;
 mod system;
 mod tunnel;

@@ -27,9 +27,18 @@ const QUERY: &str = "canary-of-the-query";
 const TYPED: &str = "canary-of-the-keyboard";
 const COPIED: &str = "canary-of-the-clipboard";
 const COOKIE: &str = "canary-of-a-cookie";
+const USER_NAME: &str = "canary-of-a-user-name";
+const PASSWORD: &str = "canary-of-a-password";
+const TOTP_SECRET: &str = "CANARYOFASEEDCANARYOFASEED234567";
 
 /// The only files that may hold a secret, readable by their owner alone.
-const SECRET_FILES: [&str; 4] = ["dev-key", "fleet-ca.pem", "session-secret", "token"];
+const SECRET_FILES: [&str; 5] = [
+    "dev-key",
+    "fleet-ca.pem",
+    "secrets-key",
+    "session-secret",
+    "token",
+];
 
 struct Secret {
     name: &'static str,
@@ -124,6 +133,8 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     let authority_key = authority.lines().nth(1).unwrap();
     responses.extend(search_audit_log(&dev, &jwt).await);
     let leased = use_pool_and_profile(&dev, &mut responses).await;
+    let code = use_credentials(&dev, &mut responses).await;
+    let secrets_key = fs::read_to_string(dev.state_dir().join("secrets-key")).unwrap();
     responses.push(use_blob_store(&dev, &mut s3).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
         let metrics = dev.anonymous(Method::GET, "/metrics");
@@ -147,6 +158,10 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("the read-only live view's token", &view),
         secret("the token of a leased browser", &leased),
         secret("a cookie of a saved profile", COOKIE),
+        secret("a user name", USER_NAME),
+        secret("a password", PASSWORD),
+        secret("the secret of one-time codes", TOTP_SECRET),
+        secret("the key of stored secrets", secrets_key.trim()),
         secret("the metrics token", METRICS_TOKEN),
         secret("the id of the blob store's key", s3::ACCESS_KEY_ID),
         secret("the blob store's key", s3::SECRET_ACCESS_KEY),
@@ -191,6 +206,11 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         log.contains("request completed"),
         "the log has no request: {log}"
     );
+    let digits = |line: &str| {
+        line.split(|c: char| !c.is_ascii_digit())
+            .any(|it| it == code)
+    };
+    assert!(!log.lines().any(digits), "a one-time code in the log");
     for secret in &secrets {
         if let Some(line) = log.lines().find(|line| line.contains(&secret.text)) {
             panic!("{} in the log: {line}", secret.name);
@@ -261,6 +281,43 @@ async fn join_fleet(dev: &Dev, join_token: &str, responses: &mut Vec<String>) ->
         responses.push(dev.get(path).await.body.to_string());
     }
     host_token
+}
+
+/// Stores a credential, with valid and invalid requests. Returns its one-time code.
+async fn use_credentials(dev: &Dev, responses: &mut Vec<String>) -> String {
+    let values = json!({"username": USER_NAME, "password": PASSWORD});
+    let credential = json!({"name": "shop", "domain": "shop.example", "values": values});
+    let options = json!({"totp_secret": TOTP_SECRET, "totp_digits": 8, "totp_period": 300});
+    for (path, body, status) in [
+        ("/credentials", credential.clone(), 201),
+        ("/credentials", credential, 409),
+        (
+            "/credentials",
+            json!({"name": PASSWORD, "domain": [PASSWORD], "values": {"a": [PASSWORD]}}),
+            400,
+        ),
+        (
+            "/credentials",
+            json!({"values": PASSWORD, "totp_secret": format!("{TOTP_SECRET}1")}),
+            400,
+        ),
+    ] {
+        let response = dev.post(path, body).await;
+        assert_eq!(response.status, status, "{path}: {}", response.body);
+        responses.push(response.body.to_string());
+    }
+    let updated = dev.patch("/credentials/shop", options).await;
+    assert_eq!(updated.status, 200, "{}", updated.body);
+    let uri = format!("otpauth://totp/me?secret={TOTP_SECRET}&digits=20");
+    let refused = dev
+        .patch("/credentials/shop", json!({"totp_secret": uri}))
+        .await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    responses.push(refused.body.to_string());
+    for path in ["/credentials", "/credentials/shop"] {
+        responses.push(dev.get(path).await.body.to_string());
+    }
+    text(&dev.get("/credentials/shop/totp-code").await.body["code"])
 }
 
 /// Leases a browser of a pool, saves it with a cookie to a profile, and gives it back, with valid

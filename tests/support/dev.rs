@@ -310,6 +310,14 @@ impl Dev {
         self.into_state()
     }
 
+    /// Kills the server with SIGABRT, for which the kernel may write a core file.
+    pub async fn abort(mut self) -> ExitStatus {
+        kill(self.pid(), Signal::SIGABRT).unwrap();
+        let status = self.child.wait().await.unwrap();
+        self.assert_nothing_left().await;
+        status
+    }
+
     async fn assert_nothing_left(&self) {
         let directory = self.state_dir();
         until("no process left", async || {

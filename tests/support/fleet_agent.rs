@@ -40,6 +40,7 @@ pub fn control_variables(dev: &Dev) -> Vec<(&'static str, String)> {
     vec![
         ("BERTH_FLEET_CA_FILE", file("fleet-ca.pem")),
         ("BERTH_SESSION_SECRET_FILE", file("session-secret")),
+        ("BERTH_SECRETS_KEY_FILE", file("secrets-key")),
     ]
 }
 

@@ -15,6 +15,7 @@ pub mod auth;
 mod browser_pools;
 mod browsers;
 mod console;
+mod credentials;
 mod fleet;
 pub mod guard;
 mod health;
@@ -87,6 +88,7 @@ pub fn guarded(agent: OpenApi) -> OpenApiRouter<Control> {
         .merge(auth::router())
         .merge(browser_pools::router())
         .merge(browsers::router(agent))
+        .merge(credentials::router())
         .merge(fleet::router())
         .merge(org::router())
         .merge(profiles::router());

@@ -9,6 +9,8 @@ pub enum UniqueConstraint {
     ApiKeyPublicPart,
     BrowserIdempotencyKey,
     BrowserLiveName,
+    CredentialName,
+    DataKey,
     DefaultProject,
     HostLaunchSlot,
     HostPublicKey,
@@ -24,7 +26,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 12] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 14] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -39,6 +41,16 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 12] = [
         UniqueConstraint::BrowserLiveName,
         "browsers_live_name",
         "browsers.project_id, browsers.live_name",
+    ),
+    (
+        UniqueConstraint::CredentialName,
+        "credentials_name",
+        "credentials.project_id, credentials.name",
+    ),
+    (
+        UniqueConstraint::DataKey,
+        "data_keys_pkey",
+        "data_keys.scope, data_keys.version",
     ),
     (
         UniqueConstraint::DefaultProject,

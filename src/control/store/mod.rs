@@ -1,8 +1,8 @@
 //! The database of control. Only this module and its children use SQL.
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
-//!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`audit_logs`],
-//!   [`purge_clock`]: the queries on each table.
+//!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
+//!   [`credentials`], [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -27,6 +27,8 @@ mod audit_logs;
 mod browsers;
 mod check;
 mod constraints;
+mod credentials;
+mod data_keys;
 #[expect(
     unreachable_pub,
     reason = "the derives of sea-orm generate and require public items"
@@ -65,6 +67,11 @@ pub use browsers::{
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
+pub use credentials::{
+    CreateCredentialError, CredentialChange, CredentialListing, CredentialRow, SealedField,
+    TotpOptions,
+};
+pub use data_keys::{AddDataKey, DataKeyRow, KeyUsage, RetireKeyOutcome};
 pub use error::StoreError;
 pub use hints::{Hint, Notice};
 pub use host_launches::{HostLaunchRow, LaunchToken};
@@ -77,7 +84,7 @@ pub use pools::{
     PoolCounts, PoolHost, PoolLeaseError, PoolListing, PoolProfile, PoolRow, PoolSettings,
     PoolSummary, PoolsOverview, SavePoolError, WaiterTicket,
 };
-pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, UrlError};
+pub use postgres::{Displaced, HintChannel, PostgresConfig, ProcessLock, RotationLock, UrlError};
 pub use processes::{ControlProcessId, NewProcess, ProcessRow};
 pub use profiles::{
     BeginSave, BlobRemoval, CreateProfileError, DeleteProfileOutcome, NewProfileVersion,

@@ -3,6 +3,7 @@ mod auth;
 mod browser_pools;
 mod browsers;
 mod console;
+mod credentials;
 mod fleet;
 mod metrics;
 mod org;

@@ -29,7 +29,7 @@ const UNRECORDED: [&str; 17] = [
 
 /// Operations that read what is worth protecting, or that open a connection through which a browser
 /// or a program is controlled.
-const RECORDED_READS: [&str; 12] = [
+const RECORDED_READS: [&str; 14] = [
     "attach_process",
     "connect_browser_devtools",
     "connect_devtools",
@@ -41,6 +41,8 @@ const RECORDED_READS: [&str; 12] = [
     "download_profile",
     "download_replay",
     "export_audit_logs",
+    "get_totp_code",
+    "get_totp_code_alias",
     "list_audit_logs",
 ];
 

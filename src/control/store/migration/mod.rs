@@ -29,6 +29,8 @@ mod m0015_pools;
 mod m0016_profiles;
 mod m0017_pool_profiles;
 mod m0018_profile_attachments;
+mod m0019_secrets;
+mod m0020_credentials;
 
 pub(crate) struct Migrator;
 
@@ -54,6 +56,8 @@ impl MigratorTrait for Migrator {
             Box::new(m0016_profiles::Migration),
             Box::new(m0017_pool_profiles::Migration),
             Box::new(m0018_profile_attachments::Migration),
+            Box::new(m0019_secrets::Migration),
+            Box::new(m0020_credentials::Migration),
         ]
     }
 }

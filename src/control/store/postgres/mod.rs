@@ -3,6 +3,7 @@
 //! - [`config`]: the URL, and the settings of every session.
 //! - [`process_lock`]: which control processes serve from a database, and which of them leads.
 //! - [`hints`]: notifies the other processes of changes.
+//! - [`rotation_lock`]: excludes other rotations of keys.
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ mod migration_tests;
 mod process_lock;
 #[cfg(test)]
 mod process_tests;
+mod rotation_lock;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,7 @@ pub use config::{PostgresConfig, UrlError};
 pub use hints::HintChannel;
 pub(super) use process_lock::live_processes;
 pub use process_lock::{Displaced, ProcessLock};
+pub use rotation_lock::RotationLock;
 
 use super::open_error::OpenFailure;
 

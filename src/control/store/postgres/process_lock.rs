@@ -253,7 +253,7 @@ async fn try_lock_fleet(
 }
 
 /// Acquires a lock unless another connection holds it.
-async fn try_lock(
+pub(super) async fn try_lock(
     connection: &mut PgConnection,
     class: i32,
     key: i32,

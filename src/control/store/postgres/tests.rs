@@ -342,3 +342,16 @@ async fn check_reports_version_rows_and_pending_migrations() {
     );
     store.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn rotation_lock_is_held_by_one_process_until_it_ends() {
+    let database = TestDatabase::create();
+    let Some(config) = database.config() else {
+        return;
+    };
+    let lock = RotationLock::try_acquire(&config).await.unwrap().unwrap();
+    assert!(RotationLock::try_acquire(&config).await.unwrap().is_none());
+    drop(lock);
+    let is_free = async || RotationLock::try_acquire(&config).await.unwrap().is_some();
+    until(is_free).await;
+}

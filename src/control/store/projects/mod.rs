@@ -11,6 +11,8 @@ use sea_orm::{
 
 use super::{
     Store, StoreError, browsers, corrupt,
+    credentials::count_credentials,
+    data_keys::delete_data_keys,
     entity::{organization, project},
     from_millis, pools,
     profiles::count_profiles,
@@ -59,7 +61,7 @@ pub struct ProjectChange {
 pub enum ProjectOutcome<T> {
     Done(T),
     NotFound,
-    /// The project has browsers, pools or profiles.
+    /// The project has browsers, pools, profiles or credentials.
     NotEmpty,
     /// No other project is active.
     LastActive,
@@ -239,8 +241,9 @@ impl Store {
         }
     }
 
-    /// Deletes a project that has no browsers, pools or profiles: its row remains, its name becomes
-    /// free. If it was the default project, another one becomes it.
+    /// Deletes a project that has no browsers, pools, profiles or credentials, and its data keys:
+    /// its row remains, its name becomes free. If it was the default project, another one becomes
+    /// it.
     pub async fn delete_project(
         &self,
         id: &ProjectId,
@@ -254,13 +257,15 @@ impl Store {
         };
         let is_empty = browsers::count_live(&transaction, id).await? == 0
             && pools::count(&transaction, id).await? == 0
-            && count_profiles(&transaction, id).await? == 0;
+            && count_profiles(&transaction, id).await? == 0
+            && count_credentials(&transaction, id).await? == 0;
         if !is_empty {
             return Ok(ProjectOutcome::NotEmpty);
         }
         if row.status == ACTIVE && !pass_on_default(&transaction, &row).await? {
             return Ok(ProjectOutcome::LastActive);
         }
+        delete_data_keys(&transaction, id.as_str()).await?;
         project::Entity::update_many()
             .col_expr(project::Column::LiveName, Expr::value(None::<String>))
             .col_expr(project::Column::DeletedAt, Expr::value(to_millis(now)))
@@ -286,7 +291,7 @@ async fn find(
 }
 
 /// Locks the organization until the end of the transaction, whose first statement this must be.
-async fn lock_organization(transaction: &DatabaseTransaction) -> Result<(), StoreError> {
+pub(super) async fn lock_organization(transaction: &DatabaseTransaction) -> Result<(), StoreError> {
     // An update without effect locks the row, or the database, unlike a query.
     organization::Entity::update_many()
         .col_expr(

@@ -1,0 +1,217 @@
+//! Tests of the credential service without HTTP.
+
+use std::collections::HashSet;
+
+use deserr::errors::JsonError;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::control::{
+    secrets::key_ring::KeyRing,
+    store::{SealedField, test_database::TestDatabase},
+};
+
+struct Fixture {
+    credentials: StoredCredentials,
+    projects: Vec<ProjectId>,
+    _database: TestDatabase,
+}
+
+fn parse<T: deserr::Deserr<JsonError>>(value: Value) -> T {
+    deserr::deserialize::<T, _, JsonError>(value)
+        .map_err(|error| error.to_string())
+        .unwrap()
+}
+
+impl Fixture {
+    async fn new() -> Fixture {
+        let database = TestDatabase::create();
+        let store = database.open().await;
+        let ring = KeyRing::parse(&SecretString::from("1".repeat(64))).unwrap();
+        let secrets = Secrets::open(store.clone(), ring).await.unwrap();
+        let mut projects = Vec::new();
+        for name in ["a", "b"] {
+            projects.push(store.create_project(name, Utc::now()).await.unwrap().id);
+        }
+        Fixture {
+            credentials: StoredCredentials::new(store, secrets),
+            projects,
+            _database: database,
+        }
+    }
+
+    async fn create(&self, project: usize, name: &str, domain: &str) -> CredentialRow {
+        let request = parse(json!({
+            "name": name,
+            "domain": domain,
+            "values": {"username": format!("{name}@{domain}"), "password": "secret"},
+            "totp_secret": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ",
+        }));
+        let project = &self.projects[project];
+        let created = self.credentials.create(project, request).await;
+        created.map_err(|error| error.to_string()).unwrap().row
+    }
+
+    async fn update(&self, name: &str, changes: Value) -> CredentialRow {
+        let credentials = &self.credentials;
+        let updated = credentials.update(&self.projects[0], name, parse(changes));
+        updated
+            .await
+            .map_err(|error| error.to_string())
+            .unwrap()
+            .row
+    }
+}
+
+/// Replaces the sealed content of a field by that of another one.
+async fn overwrite(store: &Store, row: &CredentialRow, field: &SealedField, with: &SealedField) {
+    let revision = store.find_credential(&row.project_id, &row.id).await;
+    let change = CredentialChange {
+        written_fields: vec![SealedField {
+            field: field.field.clone(),
+            ..with.clone()
+        }],
+        ..CredentialChange::default()
+    };
+    let revision = revision.unwrap().unwrap().revision;
+    let updated = store.update_credential(&row.id, revision, change, Utc::now());
+    assert!(updated.await.unwrap());
+}
+
+#[tokio::test]
+async fn field_of_any_other_row_is_rejected() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.credentials.store;
+    let rows = [
+        fixture.create(0, "one", "example.com").await,
+        fixture.create(0, "two", "example.com").await,
+        fixture.create(0, "three", "other.example").await,
+        fixture.create(1, "one", "example.com").await,
+    ];
+    let mut fields = Vec::new();
+    for row in &rows {
+        for field in store.sealed_fields(&row.id).await.unwrap() {
+            fields.push((row, field));
+        }
+    }
+    assert_eq!(fields.len(), 12);
+    for (row, field) in &fields {
+        for (other_row, other) in &fields {
+            if (&row.id, &field.field) == (&other_row.id, &other.field) {
+                continue;
+            }
+            overwrite(store, row, field, other).await;
+            let opened = fixture.credentials.open(row, |name| name == field.field);
+            let error = opened.await.err();
+            assert!(
+                matches!(error, Some(CredentialError::Secret(SecretError::Damaged))),
+                "{} of {} at {} of {}",
+                other.field,
+                other_row.name,
+                field.field,
+                row.name,
+            );
+        }
+        overwrite(store, row, field, field).await;
+        let opened = fixture.credentials.open(row, |name| name == field.field);
+        assert_eq!(
+            opened
+                .await
+                .map_err(|error| error.to_string())
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+}
+
+#[tokio::test]
+async fn earlier_revision_of_a_field_and_another_domain_are_rejected() {
+    let fixture = Fixture::new().await;
+    let row = fixture.create(0, "one", "example.com").await;
+    let store = &fixture.credentials.store;
+    let password = |fields: Vec<SealedField>| {
+        let mut fields = fields.into_iter();
+        fields
+            .find(|field| field.field == "value:password")
+            .unwrap()
+    };
+    let earlier = password(store.sealed_fields(&row.id).await.unwrap());
+    let row = fixture
+        .update("one", json!({"values": {"password": "another"}}))
+        .await;
+    let later = password(store.sealed_fields(&row.id).await.unwrap());
+    assert!(later.revision > earlier.revision);
+    let mixed = SealedField {
+        revision: later.revision,
+        ..earlier.clone()
+    };
+    overwrite(store, &row, &earlier, &mixed).await;
+    assert!(fixture.credentials.values(&row).await.is_err());
+    overwrite(store, &row, &later, &later).await;
+    assert!(fixture.credentials.values(&row).await.is_ok());
+    let elsewhere = CredentialRow {
+        domain: "attacker.example".to_owned(),
+        ..row
+    };
+    assert!(fixture.credentials.values(&elsewhere).await.is_err());
+}
+
+#[tokio::test]
+async fn concurrent_changes_are_all_made() {
+    let fixture = Fixture::new().await;
+    fixture.create(0, "one", "example.com").await;
+    let changes = (0..6).map(|number| {
+        let name = format!("answer-{number}");
+        fixture.update("one", json!({"values": {name: number.to_string()}}))
+    });
+    futures::future::join_all(changes).await;
+    let project = &fixture.projects[0];
+    let row = fixture.credentials.get(project, "one").await;
+    let row = row.map_err(|error| error.to_string()).unwrap();
+    assert_eq!(row.revision, 7);
+    let values = fixture.credentials.values(&row).await;
+    let values = values.map_err(|error| error.to_string()).unwrap();
+    let found: HashSet<_> = values
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose_secret().to_owned()))
+        .collect();
+    for number in 0..6 {
+        let name = format!("answer-{number}");
+        assert!(found.contains(&(name.as_str(), number.to_string())));
+    }
+    assert_eq!(values.len(), 8);
+}
+
+#[tokio::test]
+async fn time_step_is_used_once() {
+    let fixture = Fixture::new().await;
+    let row = fixture.create(0, "one", "example.com").await;
+    let store = &fixture.credentials.store;
+    let uses = (0..10).map(|_| store.use_totp_step(&row.id, 60));
+    let used = futures::future::join_all(uses).await;
+    let used = used.into_iter().filter(|used| *used.as_ref().unwrap());
+    assert_eq!(used.count(), 1);
+    assert!(!store.use_totp_step(&row.id, 30).await.unwrap());
+    assert!(store.use_totp_step(&row.id, 90).await.unwrap());
+    // A new secret has other codes.
+    let changes = json!({"totp_secret": "MFRGGZDFMZTWQ2LKMFRGGZDFMZTWQ2LK"});
+    fixture.update("one", changes).await;
+    assert!(store.use_totp_step(&row.id, 30).await.unwrap());
+}
+
+#[tokio::test]
+async fn deleted_project_takes_its_keys_with_it() {
+    let fixture = Fixture::new().await;
+    let store = &fixture.credentials.store;
+    fixture.create(1, "one", "example.com").await;
+    let project = &fixture.projects[1];
+    let outcome = store.delete_project(project, Utc::now()).await.unwrap();
+    assert_eq!(outcome, crate::control::store::ProjectOutcome::NotEmpty);
+    let deleted = fixture.credentials.delete(project, "one").await;
+    deleted.map_err(|error| error.to_string()).unwrap();
+    assert_eq!(store.data_keys(project.as_str()).await.unwrap().len(), 1);
+    store.delete_project(project, Utc::now()).await.unwrap();
+    assert_eq!(store.data_keys(project.as_str()).await.unwrap(), []);
+}
