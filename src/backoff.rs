@@ -26,6 +26,15 @@ impl Backoff {
         }
     }
 
+    /// Adds a random part to each delay, of up to as much, so that clients do not retry in step.
+    #[must_use]
+    pub fn with_jitter(mut self) -> Self {
+        let seed = fastrand::u64(..);
+        self.schedule = self.schedule.with_jitter().with_jitter_seed(seed);
+        self.reset();
+        self
+    }
+
     /// Returns the delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         self.delays.next().unwrap_or(self.longest)
@@ -51,5 +60,21 @@ mod tests {
         );
         backoff.reset();
         assert_eq!(backoff.next_delay(), Duration::from_millis(250));
+    }
+
+    #[test]
+    fn jitter_at_most_doubles_a_delay() {
+        let delays = |_| {
+            let backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(1));
+            let mut backoff = backoff.with_jitter();
+            [250, 500, 1_000, 1_000].map(|expected| {
+                let delay = backoff.next_delay();
+                let expected = Duration::from_millis(expected);
+                assert!((expected..2 * expected).contains(&delay), "{delay:?}");
+                delay
+            })
+        };
+        let distinct: std::collections::HashSet<_> = (0..8).map(delays).collect();
+        assert!(distinct.len() > 1, "{distinct:?}");
     }
 }
