@@ -10,8 +10,11 @@
 //! locked_memory memory for keys
 //! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
+//! outbound/ HTTP requests to addresses that users configure
 //! sync/     wake-ups between threads that block on descriptors
 //! ```
+//!
+//! `public_suffix` is the list of names below which different parties have domains.
 //!
 //! Each external crate that talks to one of these systems has a single importer here.
 
@@ -20,8 +23,10 @@ pub mod files;
 pub mod identity;
 pub mod locked_memory;
 pub mod media;
+pub mod outbound;
 pub mod process;
 pub mod profile;
+pub mod public_suffix;
 pub mod script;
 pub mod sync;
 pub mod x11;

@@ -1,0 +1,136 @@
+//! Opens TCP connections to addresses that the policy permits.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::BoxFuture;
+use http::{Uri, uri::Scheme};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::{TcpStream, lookup_host},
+    time::timeout,
+};
+use tower::Service;
+
+use super::{
+    AddressPolicy, OutboundError,
+    address_policy::{Denial, Encryption},
+};
+
+/// The most addresses of a name that are considered. Each has an equal share of the time.
+const MAX_ADDRESSES: usize = 4;
+
+/// Resolves the names of hosts.
+#[async_trait]
+pub trait HostResolver: Send + Sync {
+    /// Returns the addresses of a name, the preferred one first.
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+}
+
+/// The resolver of the system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemResolver;
+
+#[async_trait]
+impl HostResolver for SystemResolver {
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let addresses = lookup_host((host, 0)).await?;
+        Ok(addresses.map(|address| address.ip()).collect())
+    }
+}
+
+/// Connects to the host of a URL, at an address that was checked.
+#[derive(Clone)]
+pub(super) struct CheckedConnector {
+    pub(super) policy: Arc<AddressPolicy>,
+    pub(super) resolver: Arc<dyn HostResolver>,
+    /// The time for the resolution and the connection.
+    pub(super) connect_timeout: Duration,
+}
+
+impl Service<Uri> for CheckedConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = OutboundError;
+    type Future = BoxFuture<'static, Result<Self::Response, OutboundError>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), OutboundError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connector = self.clone();
+        Box::pin(async move {
+            let limit = connector.connect_timeout;
+            let connecting = timeout(limit, connector.connect(&uri));
+            connecting.await.unwrap_or_else(|_| {
+                let host = uri.host().unwrap_or_default().to_owned();
+                Err(OutboundError::ConnectTimeout { host, limit })
+            })
+        })
+    }
+}
+
+impl CheckedConnector {
+    async fn connect(&self, uri: &Uri) -> Result<TokioIo<TcpStream>, OutboundError> {
+        let host = uri.host().ok_or(OutboundError::InvalidUrl)?;
+        let (encryption, default_port) = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => (Encryption::Tls, 443),
+            _ => (Encryption::None, 80),
+        };
+        let port = uri.port_u16().unwrap_or(default_port);
+        let addresses = self.checked_addresses(host, encryption).await?;
+        let share = self.connect_timeout / u32::try_from(addresses.len()).unwrap_or(1).max(1);
+        let mut reason = io::ErrorKind::NotFound;
+        for address in addresses {
+            let connecting = TcpStream::connect(SocketAddr::new(address, port));
+            match timeout(share, connecting).await {
+                Ok(Ok(stream)) => {
+                    // Only an optimization.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(TokioIo::new(stream));
+                }
+                Ok(Err(error)) => reason = error.kind(),
+                Err(_) => reason = io::ErrorKind::TimedOut,
+            }
+        }
+        let host = host.to_owned();
+        Err(OutboundError::Connect { host, reason })
+    }
+
+    /// Returns the addresses of a host that may be connected to.
+    async fn checked_addresses(
+        &self,
+        host: &str,
+        encryption: Encryption,
+    ) -> Result<Vec<IpAddr>, OutboundError> {
+        let unbracketed = host.trim_start_matches('[').trim_end_matches(']');
+        let addresses = match unbracketed.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => self.resolver.resolve(host).await.unwrap_or_default(),
+        };
+        let host = host.to_owned();
+        if addresses.is_empty() {
+            return Err(OutboundError::Resolve { host });
+        }
+        let mut permitted = Vec::new();
+        let mut is_public = false;
+        for address in addresses.into_iter().take(MAX_ADDRESSES) {
+            match self.policy.check(address, encryption) {
+                Ok(()) => permitted.push(address),
+                Err(Denial::NotEncrypted) => is_public = true,
+                Err(Denial::NotPublic) => {}
+            }
+        }
+        match (permitted.is_empty(), is_public) {
+            (false, _) => Ok(permitted),
+            (true, true) => Err(OutboundError::PlainHttpNotAllowed { host }),
+            (true, false) => Err(OutboundError::AddressNotAllowed { host }),
+        }
+    }
+}
