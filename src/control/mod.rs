@@ -59,6 +59,7 @@ pub mod pools;
 pub mod processes;
 pub mod profiles;
 pub mod projects;
+pub mod providers;
 pub mod proxy;
 pub mod purge;
 pub mod region;
