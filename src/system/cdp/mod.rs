@@ -14,12 +14,14 @@
 //! | `multiplexer` | a connection for each client over the one pipe |
 //! | `connection` | the agent's own commands, typed, over one such connection |
 //! | `tab` | a session with one tab, over a `connection` |
+//! | `frame_scripts` | scripts in isolated worlds of a tab's frames |
 //! | `policy` | the methods that clients, scripts and viewers may call |
 //! | `chromium_flags` | the option `--chromium-flag` |
 
 mod cbor;
 pub mod chromium_flags;
 pub mod connection;
+pub mod frame_scripts;
 pub mod message;
 pub mod multiplexer;
 pub mod pipe;

@@ -34,8 +34,8 @@ pub struct Tab {
 
 /// A session with a tab, over a shared connection.
 pub struct TabSession {
-    cdp: Cdp,
-    id: SessionId,
+    pub(super) cdp: Cdp,
+    pub(super) id: SessionId,
     tab: Tab,
 }
 

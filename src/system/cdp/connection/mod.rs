@@ -21,6 +21,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use bytes::Bytes;
 use chromiumoxide::{cdp::browser_protocol::target::SessionId, types::Command};
 use parking_lot::Mutex;
+use secrecy::zeroize::{Zeroize, Zeroizing};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{
@@ -62,7 +63,7 @@ pub enum CdpError {
 struct Call {
     method: String,
     session: Option<SessionId>,
-    params: serde_json::Value,
+    params: Value,
     reply: oneshot::Sender<Response>,
 }
 
@@ -148,6 +149,17 @@ impl Cdp {
             method: method.clone(),
             message: error.to_string(),
         })?;
+        self.send_value(method, params, session).await
+    }
+
+    /// Sends a command with its parameters in JSON, like [`Self::send`]. Their texts are cleared
+    /// from memory when they are sent.
+    pub(in crate::system::cdp) async fn send_value(
+        &self,
+        method: String,
+        params: Value,
+        session: Option<SessionId>,
+    ) -> Result<PendingReply, CdpError> {
         let (reply, receiver) = oneshot::channel();
         let call = Call {
             method: method.clone(),
@@ -226,7 +238,9 @@ async fn drive(
                     text["sessionId"] = session.inner().clone().into();
                 }
                 pending.insert(last_id, reply);
-                if sender.send(&text.to_string()).await.is_err() {
+                let encoded = Zeroizing::new(text.to_string());
+                clear(&mut text);
+                if sender.send(&encoded).await.is_err() {
                     return;
                 }
             }
@@ -238,6 +252,16 @@ async fn drive(
                 }
             }
         }
+    }
+}
+
+/// Clears the texts of a value from memory: parameters may be secret.
+fn clear(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(clear),
+        Value::Object(fields) => fields.values_mut().for_each(clear),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -1,0 +1,351 @@
+//! Scripts in isolated worlds of a tab's frames.
+//!
+//! A frame with a process of its own is a target of its own, and has a session of its own here. The
+//! scripts and sessions end with the connection of the tab's session.
+//!
+//! A script is addressed by its object, whose id names the context and the process that it is in. A
+//! frame that has navigated has no such object, so a call never runs in another document.
+
+use std::time::Duration;
+
+use chromiumoxide::cdp::{
+    browser_protocol::{
+        dom::{
+            BackendNodeId, EnableParams, GetDocumentParams, GetFrameOwnerParams,
+            GetSearchResultsParams, NodeId, PerformSearchParams, ResolveNodeParams,
+        },
+        network::LoaderId,
+        page::{CreateIsolatedWorldParams, Frame, FrameId, FrameTree, GetFrameTreeParams},
+        target::{AttachToTargetParams, GetTargetsParams, SessionId, TargetInfo},
+    },
+    js_protocol::runtime::{
+        CallFunctionOnParams, EvaluateParams, ExecutionContextId, RemoteObjectId,
+    },
+};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use tokio::time;
+
+use super::{
+    connection::{Cdp, CdpError},
+    tab::TabSession,
+};
+
+/// The time in which a frame other than the tab's own has to respond. One that hangs is left out.
+const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
+/// The most fields that are looked for in closed shadow trees.
+const MAX_SEARCH_RESULTS: i64 = 256;
+/// The errors of Chromium for a call whose object, context or session is gone, which did not run.
+const NOT_RUN: [&str; 4] = [
+    "Cannot find context",
+    "Could not find object",
+    "Invalid remote object id",
+    "Session with given id not found",
+];
+
+/// A script in a frame.
+#[derive(Debug)]
+pub struct FrameScript {
+    /// The address of the frame's document.
+    pub url: String,
+    frame: FrameId,
+    parent: Option<FrameId>,
+    loader: LoaderId,
+    session: SessionId,
+    context: ExecutionContextId,
+    object: RemoteObjectId,
+}
+
+/// An element in a frame, for the script in that frame.
+#[derive(Debug, Clone)]
+pub struct FrameElement(RemoteObjectId);
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptCallError {
+    /// The document of the script is gone. The call did not run.
+    #[error("the frame has navigated")]
+    Gone,
+    /// The call may have run.
+    #[error(transparent)]
+    Unknown(CdpError),
+}
+
+struct Document {
+    session: SessionId,
+    frame: Frame,
+    parent: Option<FrameId>,
+}
+
+impl TabSession {
+    /// Evaluates `source` in an isolated world of each frame, up to `max` frames. Its value is the
+    /// object whose methods [`Self::call_script`] calls. The script of the tab's own frame comes
+    /// first. Other frames that do not respond in time are left out.
+    pub async fn frame_scripts(
+        &self,
+        world: &str,
+        source: &str,
+        max: usize,
+    ) -> Result<Vec<FrameScript>, CdpError> {
+        let mut documents = self.documents(max).await?;
+        documents.truncate(max);
+        let mut documents = documents.into_iter();
+        let Some(own) = documents.next() else {
+            return Ok(Vec::new());
+        };
+        let mut scripts = vec![start_script(&self.cdp, own, world, source).await?];
+        let others = documents.map(|document| async {
+            let started = start_script(&self.cdp, document, world, source);
+            time::timeout(FRAME_TIMEOUT, started).await.ok()?.ok()
+        });
+        scripts.extend(join_all(others).await.into_iter().flatten());
+        Ok(scripts)
+    }
+
+    /// Calls a method of a script with values as arguments, and returns its result by value.
+    pub async fn call_script(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        arguments: Vec<Value>,
+    ) -> Result<Value, ScriptCallError> {
+        let arguments = arguments.into_iter().map(|value| json!({ "value": value }));
+        self.call_with(script, method, arguments.collect()).await
+    }
+
+    /// Calls a method of a script with elements of its frame as arguments.
+    pub async fn call_script_with_elements(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        elements: &[FrameElement],
+    ) -> Result<Value, ScriptCallError> {
+        let arguments = elements
+            .iter()
+            .map(|FrameElement(id)| json!({ "objectId": id }));
+        self.call_with(script, method, arguments.collect()).await
+    }
+
+    async fn call_with(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        arguments: Vec<Value>,
+    ) -> Result<Value, ScriptCallError> {
+        let function = format!("function(...list) {{ return this.{method}(...list) }}");
+        // Not as the typed command, whose texts would remain in memory.
+        let params = json!({
+            "functionDeclaration": function,
+            "objectId": script.object,
+            "arguments": arguments,
+            "returnByValue": true,
+            "silent": true,
+        });
+        let identifier = CallFunctionOnParams::IDENTIFIER.to_owned();
+        let session = Some(script.session.clone());
+        let sent = self.cdp.send_value(identifier, params, session).await;
+        let reply = sent.map_err(|_| ScriptCallError::Gone)?.reply().await;
+        let mut reply = reply.map_err(|error| match error {
+            CdpError::Failed { message, .. }
+                if NOT_RUN.iter().any(|start| message.starts_with(start)) =>
+            {
+                ScriptCallError::Gone
+            }
+            error => ScriptCallError::Unknown(error),
+        })?;
+        if let Some(exception) = reply.get("exceptionDetails") {
+            // Its text may be of the page.
+            return Err(ScriptCallError::Unknown(CdpError::Failed {
+                method: method.to_owned(),
+                message: format!(
+                    "an exception at {}:{}",
+                    exception["lineNumber"], exception["columnNumber"]
+                ),
+            }));
+        }
+        Ok(reply["result"]["value"].take())
+    }
+
+    /// Whether the frame still has the document that the script was started in.
+    pub async fn is_current(&self, script: &FrameScript) -> Result<bool, CdpError> {
+        let tree = frame_tree(&self.cdp, &script.session).await?;
+        let mut documents = Vec::new();
+        add_documents(&tree, &script.session, None, &mut documents);
+        Ok(documents.iter().any(|document| {
+            document.frame.id == script.frame && document.frame.loader_id == script.loader
+        }))
+    }
+
+    /// Returns the element that contains a frame, with the index of the script of the frame that it
+    /// is in. `None` for the tab's own frame, and if there is no such script.
+    pub async fn frame_owner(
+        &self,
+        scripts: &[FrameScript],
+        script: &FrameScript,
+    ) -> Result<Option<(usize, FrameElement)>, CdpError> {
+        let is_parent = |other: &FrameScript| Some(&other.frame) == script.parent.as_ref();
+        let Some(index) = scripts.iter().position(is_parent) else {
+            return Ok(None);
+        };
+        let parent = &scripts[index];
+        let session = Some(parent.session.clone());
+        let owner = GetFrameOwnerParams::new(script.frame.clone());
+        let owner = self.cdp.call(owner, session).await?.backend_node_id;
+        let element = self.resolve(parent, Node::Backend(owner)).await?;
+        Ok(Some((index, element)))
+    }
+
+    /// Returns the `input` elements in a script's frame, closed shadow trees included.
+    pub async fn all_inputs(&self, script: &FrameScript) -> Result<Vec<FrameElement>, CdpError> {
+        let session = Some(script.session.clone());
+        self.cdp
+            .call(EnableParams::default(), session.clone())
+            .await?;
+        // Its reply is not read: it describes nodes, of kinds that newer versions may add to.
+        let document = GetDocumentParams::builder().depth(0).build();
+        let mut document = self.cdp.send(document, session.clone()).await?;
+        document.reply().await?;
+        let search = PerformSearchParams::new("<input>");
+        let found = self.cdp.call(search, session.clone()).await?;
+        let count = found.result_count.min(MAX_SEARCH_RESULTS);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let results = GetSearchResultsParams::new(found.search_id.clone(), 0, count);
+        let results = self.cdp.call(results, session).await?;
+        let nodes = results.node_ids.iter();
+        let elements = join_all(nodes.map(|node| self.resolve(script, Node::Front(*node)))).await;
+        // The results are of all frames of the session: those of others cannot be resolved.
+        Ok(elements.into_iter().flatten().collect())
+    }
+
+    async fn resolve(&self, script: &FrameScript, node: Node) -> Result<FrameElement, CdpError> {
+        let mut params = ResolveNodeParams::builder().execution_context_id(script.context);
+        params = match node {
+            Node::Backend(id) => params.backend_node_id(id),
+            Node::Front(id) => params.node_id(id),
+        };
+        let resolved = self.cdp.call(params.build(), Some(script.session.clone()));
+        let id = resolved.await?.object.object_id.clone();
+        id.map(FrameElement).ok_or_else(|| CdpError::InvalidReply {
+            method: ResolveNodeParams::IDENTIFIER.to_owned(),
+            message: "no object".to_owned(),
+        })
+    }
+
+    /// Returns the documents of the tab, its own first.
+    async fn documents(&self, max: usize) -> Result<Vec<Document>, CdpError> {
+        let mut documents = Vec::new();
+        let tree = frame_tree(&self.cdp, &self.id).await?;
+        add_documents(&tree, &self.id, None, &mut documents);
+        let mut targets = self.frame_targets().await?;
+        while !targets.is_empty() && documents.len() < max {
+            let is_child = |target: &TargetInfo| {
+                let parent = target.parent_frame_id.as_ref();
+                documents
+                    .iter()
+                    .any(|known| Some(&known.frame.id) == parent)
+            };
+            let (children, others): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_child);
+            if children.is_empty() {
+                break;
+            }
+            let trees = children.iter().map(|target| async {
+                let attached = self.attach_to_frame(target);
+                time::timeout(FRAME_TIMEOUT, attached).await.ok()?.ok()
+            });
+            let trees = join_all(trees).await;
+            for (target, (session, tree)) in children
+                .into_iter()
+                .zip(trees)
+                .filter_map(|(target, tree)| Some((target, tree?)))
+            {
+                add_documents(&tree, &session, target.parent_frame_id, &mut documents);
+            }
+            targets = others;
+        }
+        Ok(documents)
+    }
+
+    /// Returns the frames of all tabs that have a process of their own.
+    async fn frame_targets(&self) -> Result<Vec<TargetInfo>, CdpError> {
+        let frames = json!({ "filter": [{ "type": "iframe" }] });
+        let params: GetTargetsParams = serde_json::from_value(frames).unwrap_or_default();
+        Ok(self.cdp.call(params, None).await?.target_infos.clone())
+    }
+
+    async fn attach_to_frame(
+        &self,
+        target: &TargetInfo,
+    ) -> Result<(SessionId, FrameTree), CdpError> {
+        let attach = AttachToTargetParams {
+            target_id: target.target_id.clone(),
+            flatten: Some(true),
+        };
+        let session = self.cdp.call(attach, None).await?.session_id.clone();
+        let tree = frame_tree(&self.cdp, &session).await?;
+        Ok((session, tree))
+    }
+}
+
+/// The id of a node in DevTools.
+enum Node {
+    Backend(BackendNodeId),
+    Front(NodeId),
+}
+
+async fn frame_tree(cdp: &Cdp, session: &SessionId) -> Result<FrameTree, CdpError> {
+    let tree = cdp.call(GetFrameTreeParams::default(), Some(session.clone()));
+    Ok(tree.await?.frame_tree.clone())
+}
+
+/// Adds the documents of a tree, the parents first. `parent` contains the frame at its root.
+fn add_documents(
+    tree: &FrameTree,
+    session: &SessionId,
+    parent: Option<FrameId>,
+    documents: &mut Vec<Document>,
+) {
+    documents.push(Document {
+        session: session.clone(),
+        frame: tree.frame.clone(),
+        parent: parent.or_else(|| tree.frame.parent_id.clone()),
+    });
+    for child in tree.child_frames.iter().flatten() {
+        add_documents(child, session, Some(tree.frame.id.clone()), documents);
+    }
+}
+
+async fn start_script(
+    cdp: &Cdp,
+    document: Document,
+    world: &str,
+    source: &str,
+) -> Result<FrameScript, CdpError> {
+    let Document {
+        session,
+        frame,
+        parent,
+    } = document;
+    let mut create = CreateIsolatedWorldParams::new(frame.id.clone());
+    create.world_name = Some(world.to_owned());
+    let created = cdp.call(create, Some(session.clone())).await?;
+    let context = created.execution_context_id;
+    let mut evaluate = EvaluateParams::new(source);
+    evaluate.context_id = Some(context);
+    evaluate.silent = Some(true);
+    let evaluated = cdp.call(evaluate, Some(session.clone())).await?;
+    let object = evaluated.result.object_id.clone();
+    Ok(FrameScript {
+        url: frame.url,
+        frame: frame.id,
+        parent,
+        loader: frame.loader_id,
+        session,
+        context,
+        object: object.ok_or_else(|| CdpError::InvalidReply {
+            method: EvaluateParams::IDENTIFIER.to_owned(),
+            message: "the script has no object".to_owned(),
+        })?,
+    })
+}
