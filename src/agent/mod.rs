@@ -50,6 +50,7 @@ pub mod cdp_clients;
 pub mod chromium;
 pub mod clipboard;
 pub mod computer;
+pub mod credentials;
 pub mod cursor;
 pub mod display;
 pub mod fs;
@@ -72,6 +73,7 @@ use cdp_clients::CdpClients;
 use chromium::Chromium;
 use clipboard::Clipboard;
 use computer::Computer;
+use credentials::CredentialFiller;
 use cursor::CursorShown;
 use fs::{
     access::FileAccess,
@@ -160,6 +162,7 @@ pub struct Services {
     pub clipboard: Clipboard,
     pub computer: Computer,
     pub config: Arc<Config>,
+    pub credential_filler: CredentialFiller,
     pub file_access: FileAccess,
     pub generated_reads: GeneratedReads,
     pub temp_files: TempFileJournal,
@@ -200,6 +203,7 @@ impl_from_ref! {
     clipboard: Clipboard,
     computer: Computer,
     config: Arc<Config>,
+    credential_filler: CredentialFiller,
     file_access: FileAccess,
     generated_reads: GeneratedReads,
     temp_files: TempFileJournal,
@@ -329,6 +333,7 @@ impl Services {
             archives: Archives::new(file_access.root().clone(), config.unpack, shutdown),
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            credential_filler: CredentialFiller::new(chromium.clone()),
             generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
             uploads: uploads(&config, &temp_files),
@@ -350,12 +355,7 @@ impl Services {
             shutdown: shutdown.clone(),
             started_at: Instant::now(),
             taints,
-            user_data: UserData::new(
-                chromium.clone(),
-                config.session_dir.clone(),
-                config.unpack,
-                shutdown,
-            ),
+            user_data: user_data(&config, &chromium, shutdown),
             watches: Watches::new(config.watch_idle, watcher, shutdown),
             session,
             chromium,
@@ -410,6 +410,11 @@ fn connection_limits(config: &Config) -> ConnectionLimits {
 fn uploads(config: &Config, temp_files: &TempFileJournal) -> Uploads {
     let work = config.session_dir.work();
     Uploads::new(temp_files.clone(), &work, open_files::limit())
+}
+
+fn user_data(config: &Config, chromium: &Chromium, shutdown: &Shutdown) -> UserData {
+    let session_dir = config.session_dir.clone();
+    UserData::new(chromium.clone(), session_dir, config.unpack, shutdown)
 }
 
 fn process_options(config: &Config, isolation: Option<Isolation>) -> process::Options {

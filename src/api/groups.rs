@@ -12,6 +12,7 @@ pub const BROWSERS: &str = "Browsers";
 pub const POOLS: &str = "Pools";
 pub const AUTOMATION: &str = "Automation";
 pub const DEVTOOLS: &str = "DevTools";
+pub const CREDENTIALS: &str = "Credentials";
 pub const COMPUTER: &str = "Input and screen";
 pub const LIVE_VIEW: &str = "Live view";
 pub const REPLAYS: &str = "Replays";
@@ -52,6 +53,11 @@ pub const ALL: [Group; 22] = [
         name: DEVTOOLS,
         description: "Connect a Chrome DevTools Protocol client, such as Playwright or \
             Puppeteer, to the browser or to one of its tabs.",
+    },
+    Group {
+        name: CREDENTIALS,
+        description: "Write credentials into the page in front without disclosing them to the \
+            client.",
     },
     Group {
         name: COMPUTER,

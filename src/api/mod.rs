@@ -15,6 +15,7 @@ pub mod browsers;
 pub mod clipboard;
 pub mod computer;
 pub mod credentials;
+pub mod credential_fill;
 mod error;
 pub(crate) mod field;
 pub mod fleet;

@@ -29,6 +29,7 @@ mod automation;
 mod cdp;
 mod chromium;
 mod computer;
+mod credentials;
 mod devtools;
 mod display;
 mod fs;
@@ -84,7 +85,7 @@ fn guarded(
         .routes(routes!(sessions::replays::item::delete))
 }
 
-/// Automation, DevTools, and Chromium with its profile.
+/// Automation, credentials, DevTools, and Chromium with its profile.
 fn browser_routes() -> OpenApiRouter<Agent> {
     OpenApiRouter::new()
         .routes(routes!(automation::execute::execute))
@@ -99,6 +100,7 @@ fn browser_routes() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::status))
         .routes(routes!(chromium::restart::restart))
         .routes(routes!(chromium::start_url::start_url))
+        .routes(routes!(credentials::fill::fill))
         .routes(routes!(user_data::archive))
         .routes(routes!(user_data::restore))
 }

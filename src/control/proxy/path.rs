@@ -127,6 +127,7 @@ mod tests {
             "/user_data",
             "/chromium",
             "/chromium/restart",
+            "/credentials/fill",
             "/health",
             "/display",
             "/replays",

@@ -1,0 +1,198 @@
+// Writes values as a user would, and shows dots in their place.
+
+const MASK = '-webkit-text-security';
+// The changes of a masked field's style that are undone. A page that repeats its change wins.
+const MAX_MASK_REPAIRS = 100;
+// The attempts to write a field that the page replaces meanwhile.
+const MAX_ATTEMPTS = 4;
+
+// The number of repairs of each masked field.
+const masked = new Map();
+const watchedRoots = new WeakSet();
+
+// Makes the browser draw dots for the text of a field until it is empty, also if its type changes.
+function mask(element) {
+  element.style.setProperty(MASK, 'disc', 'important');
+  if (masked.has(element)) return;
+  masked.set(element, 0);
+  element.addEventListener('input', () => {
+    if (element.value !== '') return;
+    masked.delete(element);
+    element.style.removeProperty(MASK);
+  });
+  const root = element.getRootNode();
+  if (watchedRoots.has(root)) return;
+  watchedRoots.add(root);
+  new MutationObserver(repairMasks).observe(root, {
+    attributeFilter: ['style'],
+    childList: true,
+    subtree: true,
+  });
+}
+
+// Masks fields again whose style was changed or that were replaced, before they are drawn.
+function repairMasks(records) {
+  const [removed, added] = [[], []];
+  for (const { type, target, removedNodes, addedNodes } of records) {
+    if (type === 'attributes' && masked.has(target)) repairMask(target);
+    for (const node of removedNodes) removed.push(...inputsIn(node));
+    for (const node of addedNodes) added.push(...inputsIn(node));
+  }
+  const old = removed.filter((input) => masked.has(input));
+  for (const input of added) {
+    if (old.some(({ id, name }) => name === input.name && id === input.id)) mask(input);
+  }
+  for (const input of old) {
+    if (!input.isConnected) masked.delete(input);
+  }
+}
+
+function repairMask(element) {
+  const repairs = masked.get(element);
+  const isMasked = element.style.getPropertyValue(MASK) === 'disc';
+  if (isMasked || element.value === '' || repairs >= MAX_MASK_REPAIRS) return;
+  masked.set(element, repairs + 1);
+  element.style.setProperty(MASK, 'disc', 'important');
+}
+
+function inputsIn(node) {
+  if (node instanceof HTMLInputElement) return [node];
+  return node instanceof Element ? [...queryForm.call(node, 'input')] : [];
+}
+
+// Moves the focus. A page without the focus gets the events that it would get with it.
+function focus(element) {
+  const hasFocus = Document.prototype.hasFocus.call(document);
+  element.focus({ preventScroll: true });
+  if (hasFocus) return;
+  element.dispatchEvent(new FocusEvent('focus', { composed: true }));
+  element.dispatchEvent(new FocusEvent('focusin', { bubbles: true, composed: true }));
+}
+
+function blur(element) {
+  const hasFocus = Document.prototype.hasFocus.call(document);
+  element.blur();
+  if (hasFocus) return;
+  element.dispatchEvent(new FocusEvent('blur', { composed: true }));
+  element.dispatchEvent(new FocusEvent('focusout', { bubbles: true, composed: true }));
+}
+
+function enter(element, text) {
+  const key = { bubbles: true, composed: true, key: 'Unidentified' };
+  mask(element);
+  element.dispatchEvent(new KeyboardEvent('keydown', key));
+  setValue(element, text);
+  const input = { bubbles: true, composed: true, inputType: 'insertReplacementText' };
+  element.dispatchEvent(new InputEvent('input', input));
+  element.dispatchEvent(new KeyboardEvent('keyup', key));
+  element.dispatchEvent(new Event('change', { bubbles: true }));
+}
+
+// Whether the frames around this one that it can reach are drawn.
+function areOwnersDrawn() {
+  for (let frame = window; frame.frameElement; frame = frame.parent) {
+    if (!isDrawn(frame.frameElement)) return false;
+  }
+  return true;
+}
+
+// Looks for the field of a value anew, with all evidence, and verifies the origin.
+function find(request, name) {
+  if (!isPermittedFrame(request.policy)) return { outcome: 'refused_origin' };
+  if (!areOwnersDrawn()) return { outcome: 'hidden' };
+  return new Matcher(request, true).match().get(name);
+}
+
+const elementsOf = ({ fields }) => (fields ?? []).map(({ element }) => element);
+const haveValues = (elements, parts) =>
+  elements.length === parts.length &&
+  elements.every((element, index) => element.value === parts[index]);
+const areSame = (some, others) =>
+  some.length === others.length && some.every((element, index) => element === others[index]);
+
+// Writes one value, and returns its outcome and its last element.
+function writeValue(request, name, value) {
+  let wasWritten = false;
+  for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+    const target = find(request, name);
+    const elements = elementsOf(target);
+    if (elements.length === 0) return { outcome: wasWritten ? 'unknown' : target.outcome };
+    const parts = elements.length > 1 ? [...value] : [value];
+    focus(elements[0]);
+    // The page may have replaced the field.
+    if (!areSame(elementsOf(find(request, name)), elements)) continue;
+    wasWritten = true;
+    elements.forEach((element, index) => {
+      if (index > 0) focus(element);
+      if (element.isConnected) enter(element, parts[index]);
+    });
+    blur(elements.at(-1));
+    const isThere = elements.every((element) => element.isConnected);
+    if (isThere && haveValues(elements, parts)) return { outcome: 'filled', element: elements.at(-1) };
+    const after = elementsOf(find(request, name));
+    if (haveValues(after, parts)) {
+      after.forEach(mask);
+      return { outcome: 'filled', element: after.at(-1) };
+    }
+    // The page has changed the value, which another attempt would not prevent.
+    if (areSame(after, elements) && elements.length === 1) break;
+  }
+  return { outcome: wasWritten ? 'unknown' : 'not_found' };
+}
+
+const isEnabled = (element) => !element.matches(':disabled');
+
+// Submits the form of a field as a click on its button would, and returns whether the page took it.
+function submit(request, element) {
+  const form = formOf(element);
+  // The page may have replaced the buttons.
+  const { groups } = new Matcher(request, true);
+  const group = groups.find(({ fields }) => fields.some((field) => field.element === element));
+  const { policy } = request;
+  if (!group || !isPermittedFrame(policy) || !hasPermittedTarget(form, group.buttons, policy)) {
+    return false;
+  }
+  const buttons = group.buttons.filter(isDrawn);
+  if (!form) return submitWithoutForm(element, buttons.filter(isEnabled));
+  const senders = buttons.filter(isSender);
+  const button = senders.find((sender) => means(buttonText(sender), 'login')) ?? senders[0];
+  if (button && !isEnabled(button)) return false;
+  let isTaken = false;
+  const take = () => (isTaken = true);
+  const root = Node.prototype.getRootNode.call(form);
+  const { addEventListener, removeEventListener } = EventTarget.prototype;
+  addEventListener.call(root, 'submit', take, { capture: true });
+  if (button) {
+    isTaken = click(button) || isTaken;
+  } else {
+    HTMLFormElement.prototype.requestSubmit.call(form);
+  }
+  removeEventListener.call(root, 'submit', take, { capture: true });
+  return isTaken;
+}
+
+// Clicks a button, and returns whether a script of the page has handled that by itself.
+function click(button) {
+  let clicked = null;
+  const handle = (event) => (clicked = event);
+  window.addEventListener('click', handle, { capture: true });
+  HTMLElement.prototype.click.call(button);
+  window.removeEventListener('click', handle, { capture: true });
+  return !('type' in button) || (clicked?.defaultPrevented ?? false);
+}
+
+function submitWithoutForm(element, buttons) {
+  const withMeaning = (meaning) => buttons.filter((button) => means(buttonText(button), meaning));
+  const choices = [withMeaning('login'), withMeaning('next'), withMeaning('send'), buttons];
+  const [button] = choices.find((choice) => choice.length === 1) ?? [];
+  if (button) {
+    HTMLElement.prototype.click.call(button);
+    return true;
+  }
+  const enterKey = { code: 'Enter', key: 'Enter', keyCode: 13 };
+  const key = { bubbles: true, cancelable: true, composed: true, ...enterKey };
+  for (const type of ['keydown', 'keypress', 'keyup']) {
+    element.dispatchEvent(new KeyboardEvent(type, key));
+  }
+  return true;
+}
