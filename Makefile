@@ -104,6 +104,8 @@ soak: ## Run the long forms of the tests with generated input
 soak: export BERTH_TEST_BATCHES ?= 10000
 soak: export BERTH_TEST_CDP_CONNECTIONS ?= 20
 soak: export BERTH_TEST_LIVE_ARCHIVES ?= 20
+soak: export BERTH_TEST_FILL_MUTANTS ?= 10000
+soak: export BERTH_TEST_FILL_SEED ?= $(shell echo $$RANDOM)
 soak: export BERTH_TEST_POOL_WAITERS ?= 1000
 soak: export BERTH_TEST_PROFILE_SAVES ?= 200
 soak: export BERTH_TEST_API_EXAMPLES ?= 200

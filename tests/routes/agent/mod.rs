@@ -2,6 +2,7 @@ mod automation;
 mod cdp;
 mod chromium;
 mod computer;
+mod credentials;
 mod display;
 mod docs;
 mod fs;

@@ -1,0 +1,4 @@
+mod fill;
+mod languages;
+mod mutants;
+mod pages;
