@@ -48,6 +48,22 @@ fn found(result: Result<FoundItem, LookupError>) -> (String, MatchedBy) {
     (found.provider_id, found.matched_by)
 }
 
+/// Handlers of requests await these calls on any thread.
+#[tokio::test]
+async fn calls_can_move_between_threads() {
+    fn assert_send(_: impl Send) {}
+    let server = with_url("https://example.com").await;
+    let config = provider("prov_a", 0, &server);
+    let clients = clients();
+    let client = clients.client(&config).unwrap();
+    let configs = [config.clone()];
+    assert_send(clients.find_by_host(&configs, "example.com"));
+    assert_send(clients.find_by_path(&config, "v/i"));
+    assert_send(clients.test(&config));
+    assert_send(client.items());
+    assert_send(client.fetch(&super::api::login(ProviderKind::VendorPassword)));
+}
+
 #[tokio::test]
 async fn lower_number_precedes_and_disabled_providers_are_skipped() {
     let domain = with_url("https://www.example.com").await;
