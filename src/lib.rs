@@ -15,7 +15,6 @@ pub mod lines;
 mod loopback;
 pub mod profile_import;
 pub(crate) mod rate_limit;
-pub mod registrable_domain;
 pub mod request_scope;
 pub mod shutdown;
 mod state_dir;

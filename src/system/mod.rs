@@ -14,8 +14,6 @@
 //! sync/     wake-ups between threads that block on descriptors
 //! ```
 //!
-//! `public_suffix` is the list of names below which different parties have domains.
-//!
 //! Each external crate that talks to one of these systems has a single importer here.
 
 pub mod cdp;
@@ -26,7 +24,6 @@ pub mod media;
 pub mod outbound;
 pub mod process;
 pub mod profile;
-pub mod public_suffix;
 pub mod script;
 pub mod sync;
 pub mod x11;

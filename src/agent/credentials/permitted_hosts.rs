@@ -3,7 +3,10 @@
 use serde::Serialize;
 use url::{Host, Url};
 
-use crate::{api::credential_fill::FillDomain, loopback, registrable_domain::registrable_domain};
+use crate::{
+    api::{credential_fill::FillDomain, public_suffix::registrable_domain},
+    loopback,
+};
 
 /// The hosts that may have the values, and whether without TLS. The script in the page compares its
 /// origin with the same rules.

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use url::{Host, Url};
 
 use super::{ItemSummary, ProviderClients, ProviderConfig, ProviderError};
-use crate::system::public_suffix::registrable_domain;
+use crate::api::public_suffix::registrable_domain;
 
 /// The most items that the error about several matches names.
 const MAX_NAMED: usize = 10;
