@@ -14,6 +14,7 @@ use crate::{
         state_dir::StateDirError, store::Fleet,
     },
     shutdown::Shutdown,
+    system::outbound::AllowedNetwork,
 };
 
 mod agents;
@@ -66,7 +67,10 @@ struct Announcement<'a> {
 
 /// Serves until a signal stops it, then ends every browser.
 pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
-    let config = settings.control.check(log).map_err(ControlError::from)?;
+    let mut config = settings.control.check(log).map_err(ControlError::from)?;
+    if config.providers.allowed_networks.is_empty() {
+        config.providers.allowed_networks = AllowedNetwork::LOOPBACK.to_vec();
+    }
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), shutdown).await?;
     let key = valid_key(&started).await?;

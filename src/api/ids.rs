@@ -129,6 +129,10 @@ id!(
     CredentialId, "cred_"
 );
 id!(
+    /// The id of a credential provider.
+    ProviderId, "prov_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

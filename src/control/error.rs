@@ -11,6 +11,7 @@ use super::{
     state_dir::StateDirError,
     store::{Displaced, OpenError, StoreError},
 };
+use crate::system::outbound::OutboundSetupError;
 
 /// Why control does not start, or stops.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,8 @@ pub enum ControlError {
     SecretsKeys(#[from] RingSourceError),
     #[error("cannot use stored secrets: {0}")]
     Secrets(#[from] SecretError),
+    #[error(transparent)]
+    Outbound(#[from] OutboundSetupError),
     #[error("cannot open the blob store: {0}")]
     OpenDirectory(io::Error),
     #[error("cannot open the blob store {0}")]

@@ -10,6 +10,7 @@ use super::{
     caller_limits::CallerQuota,
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
     profiles::ProfileLimits,
+    providers::settings::{ProviderSettings, ProviderSettingsConfig},
     purge::Retention,
     region::ServerRegion,
     replays::ReplayQuota,
@@ -130,6 +131,9 @@ pub struct Settings {
     #[command(flatten)]
     pub secrets: SecretsSettings,
 
+    #[command(flatten)]
+    pub providers: ProviderSettings,
+
     /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
     #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
     pub enforce_sunset: bool,
@@ -224,6 +228,7 @@ pub struct Config {
     pub session_secret: Option<SecretString>,
     /// The keys of stored secrets, if they are not that of the state directory.
     pub secrets_keys: Option<KeyRing>,
+    pub providers: ProviderSettingsConfig,
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     /// The fleet that new browsers get their hosts from.
@@ -362,6 +367,7 @@ impl Settings {
             metrics_token: self.metrics_token()?,
             session_secret: self.session_secret()?,
             secrets_keys: self.secrets.check()?,
+            providers: self.providers.config(),
             enforce_sunset: self.enforce_sunset,
             host_fleet: self.host_fleet,
             fleet: self.fleet.check(log, stop_deadlines)?,

@@ -16,6 +16,7 @@ pub mod painter;
 pub mod postgres;
 pub mod processes;
 pub mod profiles;
+pub mod provider_server;
 pub mod python;
 pub mod random;
 pub mod recorder;

@@ -1,6 +1,6 @@
 //! The sealed fields of a credential: its values, and the secret of its one-time codes.
 
-use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use secrecy::{ExposeSecret, SecretSlice};
 
 use super::{CredentialError, StoredCredentials};
 use crate::{
@@ -24,12 +24,6 @@ pub(super) fn value_field(name: &str) -> String {
 /// Returns the name of the value in a field, if it has one.
 pub(super) fn value_name(field: &str) -> Option<&str> {
     field.strip_prefix(VALUE_PREFIX)
-}
-
-/// Returns the text that was sealed.
-pub(super) fn to_text(secret: &SecretSlice<u8>) -> Result<SecretString, SecretError> {
-    let text = std::str::from_utf8(secret.expose_secret());
-    Ok(text.map_err(|_| SecretError::Damaged)?.into())
 }
 
 impl StoredCredentials {

@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    CredentialProvider, ItemRef, ItemSecrets, ItemSummary, ProviderConfig, ProviderError,
-    ProviderTimings, ProviderVault, build_provider, item_cache::ItemCache,
+    ItemRef, ItemSecrets, ItemSummary, ProviderApi, ProviderConfig, ProviderError, ProviderTimings,
+    ProviderVault, build_provider, item_cache::ItemCache,
 };
 use crate::system::outbound::OutboundClient;
 
 /// A provider with a cache of its items.
 pub struct ProviderClient {
-    provider: Arc<dyn CredentialProvider>,
+    provider: Arc<dyn ProviderApi>,
     cache: Arc<ItemCache>,
     timings: ProviderTimings,
 }

@@ -17,8 +17,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use tokio::time::Instant;
 
 use super::{
-    CredentialProvider, ItemRef, ItemSecrets, ItemSummary, ProviderConfig, ProviderError,
-    ProviderTimings, ProviderVault, SecretField,
+    ItemRef, ItemSecrets, ItemSummary, ProviderApi, ProviderConfig, ProviderError, ProviderTimings,
+    ProviderVault, SecretField,
     metadata::{MAX_FIELDS, MAX_VAULTS, check_count, display_name, summarize, usable_urls},
     secret_value::SecretValue,
     transport::{ApiRequest, ProviderTransport, is_segment},
@@ -250,7 +250,7 @@ impl KvProvider {
 }
 
 #[async_trait]
-impl CredentialProvider for KvProvider {
+impl ProviderApi for KvProvider {
     async fn list_vaults(&self, deadline: Instant) -> Result<Vec<ProviderVault>, ProviderError> {
         let mounts = self.mounts(deadline).await?;
         let is_kv2 = |mount: &MountBody| {

@@ -1,7 +1,7 @@
 //! Credential providers: password managers and vaults that hold credentials outside of Berth.
 //!
 //! ```text
-//! ProviderClients ──▶ ProviderClient ──▶ CredentialProvider (vendorpassword, kv)
+//! ProviderClients ──▶ ProviderClient ──▶ ProviderApi (vendorpassword, kv)
 //!   one client per      cache of the         │
 //!   configuration       list of items        ▼
 //!                                        ProviderTransport: retries, circuit breaker
@@ -13,7 +13,7 @@
 //! A list has metadata only. Values are fetched when they are used, and never cached. See
 //! `docs/design/providers.md`.
 //!
-//! Another kind of provider is one file with an implementation of [`CredentialProvider`], and a
+//! Another kind of provider is one file with an implementation of [`ProviderApi`], and a
 //! variant of [`ProviderKind`].
 
 mod circuit_breaker;
@@ -26,6 +26,8 @@ mod lookup;
 mod metadata;
 mod resilience;
 mod secret_value;
+pub mod service;
+pub mod settings;
 mod transport;
 mod vendorpassword;
 
@@ -164,7 +166,7 @@ pub struct SecretField {
 
 /// A source of credentials. Every call ends by its deadline.
 #[async_trait]
-pub trait CredentialProvider: Send + Sync {
+pub trait ProviderApi: Send + Sync {
     /// Returns the vaults that the token can read.
     async fn list_vaults(&self, deadline: Instant) -> Result<Vec<ProviderVault>, ProviderError>;
 
@@ -184,7 +186,7 @@ fn build_provider(
     config: &ProviderConfig,
     http: &OutboundClient,
     timings: ProviderTimings,
-) -> Result<Arc<dyn CredentialProvider>, ProviderError> {
+) -> Result<Arc<dyn ProviderApi>, ProviderError> {
     Ok(match config.provider_type {
         ProviderKind::Kv => Arc::new(kv::KvProvider::new(config, http, timings)?),
         ProviderKind::VendorPassword => Arc::new(vendorpassword::VendorPasswordProvider::new(

@@ -13,8 +13,8 @@ use serde::{Deserialize, de::IgnoredAny};
 use tokio::time::Instant;
 
 use super::{
-    CredentialProvider, ItemRef, ItemSecrets, ItemSummary, ProviderConfig, ProviderError,
-    ProviderTimings, ProviderVault, SecretField,
+    ItemRef, ItemSecrets, ItemSummary, ProviderApi, ProviderConfig, ProviderError, ProviderTimings,
+    ProviderVault, SecretField,
     metadata::{
         MAX_FIELDS, MAX_ITEMS, MAX_VAULTS, check_count, display_name, is_generated_id, summarize,
         usable_urls,
@@ -137,7 +137,7 @@ impl VendorPasswordProvider {
 }
 
 #[async_trait]
-impl CredentialProvider for VendorPasswordProvider {
+impl ProviderApi for VendorPasswordProvider {
     async fn list_vaults(&self, deadline: Instant) -> Result<Vec<ProviderVault>, ProviderError> {
         let request = ApiRequest {
             segments: &["v1", "vaults"],

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 
 use chrono::Utc;
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
 use super::store::{AddDataKey, Store, StoreError};
 
@@ -104,4 +105,10 @@ impl Secrets {
         }
         DataKeys::unwrap_all(ring, scope.clone(), &rows)
     }
+}
+
+/// Returns the text that was sealed.
+pub fn to_text(secret: &SecretSlice<u8>) -> Result<SecretString, SecretError> {
+    let text = std::str::from_utf8(secret.expose_secret());
+    Ok(text.map_err(|_| SecretError::Damaged)?.into())
 }

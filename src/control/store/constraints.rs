@@ -10,6 +10,7 @@ pub enum UniqueConstraint {
     BrowserIdempotencyKey,
     BrowserLiveName,
     CredentialName,
+    CredentialProviderName,
     DataKey,
     DefaultProject,
     HostLaunchSlot,
@@ -26,7 +27,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 14] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 15] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -46,6 +47,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 14] = [
         UniqueConstraint::CredentialName,
         "credentials_name",
         "credentials.project_id, credentials.name",
+    ),
+    (
+        UniqueConstraint::CredentialProviderName,
+        "credential_providers_name_key",
+        "credential_providers.name",
     ),
     (
         UniqueConstraint::DataKey,

@@ -16,6 +16,7 @@ use super::{
     projects::lock_active_project,
     search::contains,
     to_millis,
+    totp_steps::delete_totp_step,
 };
 use crate::api::{
     credentials::TotpAlgorithm,
@@ -160,7 +161,6 @@ impl Store {
             totp_algorithm: row.totp.map(|totp| totp.algorithm.as_str().to_owned()),
             totp_digits: row.totp.map(|totp| totp.digits.into()),
             totp_period: row.totp.map(|totp| totp.period.into()),
-            totp_step: 0,
             revision: signed(row.revision)?,
             created_at: to_millis(row.created_at),
             updated_at: to_millis(row.updated_at),
@@ -233,6 +233,13 @@ impl Store {
             .limit(listing.limit + 1)
             .all(&self.db)
             .await?;
+        self.with_field_names(rows).await
+    }
+
+    async fn with_field_names(
+        &self,
+        rows: Vec<credential::Model>,
+    ) -> Result<Vec<CredentialRow>, StoreError> {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let mut names = self.field_names(&ids).await?;
         let rows = rows.into_iter().map(|row| {
@@ -264,6 +271,22 @@ impl Store {
             fields.sort();
         }
         Ok(names)
+    }
+
+    /// Returns up to `limit` credentials of `project` that have one of the domains.
+    pub async fn credentials_of_domains(
+        &self,
+        project: &ProjectId,
+        domains: &[&str],
+        limit: u64,
+    ) -> Result<Vec<CredentialRow>, StoreError> {
+        let rows = of_project(project)
+            .filter(credential::Column::Domain.is_in(domains.iter().copied()))
+            .order_by_asc(credential::Column::Name)
+            .limit(limit)
+            .all(&self.db)
+            .await?;
+        self.with_field_names(rows).await
     }
 
     /// Returns the sealed fields of a credential.
@@ -304,9 +327,6 @@ impl Store {
                 .col_expr(credential::Column::TotpDigits, Expr::value(digits))
                 .col_expr(credential::Column::TotpPeriod, Expr::value(period));
         }
-        if change.has_new_totp_secret {
-            update = update.col_expr(credential::Column::TotpStep, Expr::value(0));
-        }
         let updated = update
             .filter(credential::Column::Id.eq(id.as_str()))
             .filter(credential::Column::Revision.eq(revision))
@@ -314,6 +334,9 @@ impl Store {
             .await?;
         if updated.rows_affected == 0 {
             return Ok(false);
+        }
+        if change.has_new_totp_secret {
+            delete_totp_step(&transaction, id.as_str()).await?;
         }
         let written = change.written_fields.iter().map(|field| &field.field);
         let replaced: Vec<&String> = change.removed_fields.iter().chain(written).collect();
@@ -335,24 +358,18 @@ impl Store {
         project: &ProjectId,
         id: &CredentialId,
     ) -> Result<bool, StoreError> {
+        let transaction = self.writer.begin().await?;
         let deleted = credential::Entity::delete_many()
             .filter(credential::Column::Id.eq(id.as_str()))
             .filter(credential::Column::ProjectId.eq(project.as_str()))
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
-        Ok(deleted.rows_affected > 0)
-    }
-
-    /// Marks a time step of a credential's one-time codes as used, by the time when it ends in
-    /// seconds since the Unix epoch. Returns false if it, or a later one, is used already.
-    pub async fn use_totp_step(&self, id: &CredentialId, end: i64) -> Result<bool, StoreError> {
-        let used = credential::Entity::update_many()
-            .col_expr(credential::Column::TotpStep, Expr::value(end))
-            .filter(credential::Column::Id.eq(id.as_str()))
-            .filter(credential::Column::TotpStep.lt(end))
-            .exec(&self.writer)
-            .await?;
-        Ok(used.rows_affected > 0)
+        if deleted.rows_affected == 0 {
+            return Ok(false);
+        }
+        delete_totp_step(&transaction, id.as_str()).await?;
+        transaction.commit().await?;
+        Ok(true)
     }
 }
 

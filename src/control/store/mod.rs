@@ -2,7 +2,7 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
-//!   [`credentials`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -27,6 +27,7 @@ mod audit_logs;
 mod browsers;
 mod check;
 mod constraints;
+mod credential_providers;
 mod credentials;
 mod data_keys;
 #[expect(
@@ -56,6 +57,7 @@ mod sqlite;
 pub(crate) mod test_database;
 #[cfg(test)]
 mod tests;
+mod totp_steps;
 
 pub use api_keys::{
     ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, KeyOrder,
@@ -67,6 +69,7 @@ pub use browsers::{
 };
 pub use check::DatabaseReport;
 pub use constraints::UniqueConstraint;
+pub use credential_providers::{CreateProviderOutcome, ProviderListing, ProviderRow};
 pub use credentials::{
     CreateCredentialError, CredentialChange, CredentialListing, CredentialRow, SealedField,
     TotpOptions,

@@ -5,6 +5,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::control::Control;
 
 mod api_keys;
+pub(super) mod credential_providers;
 mod limits;
 mod projects;
 
@@ -12,5 +13,6 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(limits::get, limits::update))
         .merge(api_keys::router())
+        .merge(credential_providers::router())
         .merge(projects::router())
 }

@@ -18,8 +18,6 @@ pub struct Model {
     pub totp_digits: Option<i64>,
     /// In seconds.
     pub totp_period: Option<i64>,
-    /// The last time step whose code was used, in seconds since the Unix epoch at its end.
-    pub totp_step: i64,
     /// Grows with each change.
     pub revision: i64,
     pub created_at: i64,

@@ -1,4 +1,4 @@
-//! Creates the tables of credentials and of their sealed fields.
+//! Creates the tables of credentials, of their sealed fields, and of used one-time codes.
 
 use sea_orm_migration::{prelude::*, schema::*};
 
@@ -16,7 +16,6 @@ enum Credentials {
     TotpAlgorithm,
     TotpDigits,
     TotpPeriod,
-    TotpStep,
     Revision,
     CreatedAt,
     UpdatedAt,
@@ -30,6 +29,13 @@ enum CredentialFields {
     Revision,
     KeyVersion,
     Sealed,
+}
+
+#[derive(DeriveIden)]
+enum TotpSteps {
+    Table,
+    Holder,
+    EndsAt,
 }
 
 #[async_trait::async_trait]
@@ -46,7 +52,6 @@ impl MigrationTrait for Migration {
             .col(text_null(Credentials::TotpAlgorithm))
             .col(big_integer_null(Credentials::TotpDigits))
             .col(big_integer_null(Credentials::TotpPeriod))
-            .col(big_integer(Credentials::TotpStep))
             .col(big_integer(Credentials::Revision))
             .col(big_integer(Credentials::CreatedAt))
             .col(big_integer(Credentials::UpdatedAt))
@@ -72,27 +77,13 @@ impl MigrationTrait for Migration {
             )
             .to_owned();
         manager.create_table(fields).await?;
-        for index in [
-            Index::create()
-                .name("credentials_name")
-                .table(Credentials::Table)
-                .col(Credentials::ProjectId)
-                .col(Credentials::Name)
-                .unique()
-                .to_owned(),
-            Index::create()
-                .name("credentials_of_a_project")
-                .table(Credentials::Table)
-                .col(Credentials::ProjectId)
-                .col(Credentials::Id)
-                .to_owned(),
-            Index::create()
-                .name("credentials_by_domain")
-                .table(Credentials::Table)
-                .col(Credentials::ProjectId)
-                .col(Credentials::Domain)
-                .to_owned(),
-        ] {
+        let steps = Table::create()
+            .table(TotpSteps::Table)
+            .col(text(TotpSteps::Holder).primary_key())
+            .col(big_integer(TotpSteps::EndsAt))
+            .to_owned();
+        manager.create_table(steps).await?;
+        for index in indexes() {
             manager.create_index(index).await?;
         }
         Ok(())
@@ -100,6 +91,7 @@ impl MigrationTrait for Migration {
 
     async fn down(&self, manager: &SchemaManager) -> Result<(), DbErr> {
         for table in [
+            Table::drop().table(TotpSteps::Table).to_owned(),
             Table::drop().table(CredentialFields::Table).to_owned(),
             Table::drop().table(Credentials::Table).to_owned(),
         ] {
@@ -107,4 +99,28 @@ impl MigrationTrait for Migration {
         }
         Ok(())
     }
+}
+
+fn indexes() -> [IndexCreateStatement; 3] {
+    [
+        Index::create()
+            .name("credentials_name")
+            .table(Credentials::Table)
+            .col(Credentials::ProjectId)
+            .col(Credentials::Name)
+            .unique()
+            .to_owned(),
+        Index::create()
+            .name("credentials_of_a_project")
+            .table(Credentials::Table)
+            .col(Credentials::ProjectId)
+            .col(Credentials::Id)
+            .to_owned(),
+        Index::create()
+            .name("credentials_by_domain")
+            .table(Credentials::Table)
+            .col(Credentials::ProjectId)
+            .col(Credentials::Domain)
+            .to_owned(),
+    ]
 }

@@ -31,6 +31,7 @@ mod m0017_pool_profiles;
 mod m0018_profile_attachments;
 mod m0019_secrets;
 mod m0020_credentials;
+mod m0021_credential_providers;
 
 pub(crate) struct Migrator;
 
@@ -58,6 +59,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0018_profile_attachments::Migration),
             Box::new(m0019_secrets::Migration),
             Box::new(m0020_credentials::Migration),
+            Box::new(m0021_credential_providers::Migration),
         ]
     }
 }

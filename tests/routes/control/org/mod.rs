@@ -1,3 +1,4 @@
 mod api_keys;
+mod credential_providers;
 mod limits;
 mod projects;
