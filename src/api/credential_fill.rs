@@ -40,6 +40,10 @@ pub struct AgentFillRequest {
     #[deserr(default)]
     #[schema(value_type = Option<Vec<String>>, max_items = 32)]
     pub allowed_domains: Option<FillDomains>,
+    /// Find the fields and write nothing. A field that would be filled is `found`.
+    #[deserr(default)]
+    #[schema(default = false)]
+    pub dry_run: Option<bool>,
     /// Permit frames with `http`. Those of `localhost` and of loopback addresses always are.
     #[deserr(default)]
     #[schema(default = false)]
@@ -69,6 +73,13 @@ pub struct FillResponse {
     pub url: String,
 }
 
+/// The page in front.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FrontPageAddress {
+    /// URL without query, fragment and user information.
+    pub url: String,
+}
+
 /// The outcome of a field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FilledField {
@@ -76,7 +87,8 @@ pub struct FilledField {
     pub outcome: FillOutcome,
 }
 
-/// `filled`: the field has the value. `not_found`: no field matches. `ambiguous`: several fields
+/// `found`: the field was found, and not written because of `dry_run`. `filled`: the field has the
+/// value. `not_found`: no field matches. `ambiguous`: several fields
 /// match equally well since an earlier field was filled. `refused_origin`: a field matches, but its
 /// frame, or the target of its form, is of another origin. `hidden`: only fields match that a user
 /// does not see. `unknown`: a value was written, but the page changed it or did not respond. Only
@@ -84,6 +96,7 @@ pub struct FilledField {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FillOutcome {
+    Found,
     Filled,
     NotFound,
     Ambiguous,

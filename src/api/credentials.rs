@@ -15,6 +15,7 @@ use super::{
     ids::CredentialId,
     name::Name,
     paging::{Limit, Offset, Page, SearchText},
+    public_suffix::registrable_domain,
     secret_text::SecretText,
     time::Timestamp,
 };
@@ -228,7 +229,7 @@ impl CredentialDomain {
         if domain.len() > Self::MAX || !domain.split('.').all(is_label) {
             return Err(invalid());
         }
-        if domain != Self::LOCALHOST && psl::domain_str(domain).is_none() {
+        if domain != Self::LOCALHOST && registrable_domain(domain).is_none() {
             return Err("must not be a public suffix".to_owned());
         }
         Ok(CredentialDomain(domain.to_owned()))

@@ -23,7 +23,6 @@ pub const CHROMIUM: &str = "Chromium";
 pub const DISPLAY: &str = "Display";
 pub const USER_DATA: &str = "User data";
 pub const PROFILES: &str = "Profiles";
-pub const CREDENTIALS: &str = "Credentials";
 pub const SESSION: &str = "Session";
 pub const PROJECTS: &str = "Projects";
 pub const API_KEYS: &str = "API keys";
@@ -53,11 +52,6 @@ pub const ALL: [Group; 22] = [
         name: DEVTOOLS,
         description: "Connect a Chrome DevTools Protocol client, such as Playwright or \
             Puppeteer, to the browser or to one of its tabs.",
-    },
-    Group {
-        name: CREDENTIALS,
-        description: "Write credentials into the page in front without disclosing them to the \
-            client.",
     },
     Group {
         name: COMPUTER,
@@ -108,7 +102,8 @@ pub const ALL: [Group; 22] = [
     Group {
         name: CREDENTIALS,
         description: "A credential has the secrets that log in to a site: user name, password and the \
-            like, and the secret of one-time codes. Values are stored encrypted and never returned.",
+            like, and the secret of one-time codes. Values are stored encrypted, or stay with a \
+            provider such as a password manager. They are written into pages, and never returned.",
     },
     Group {
         name: SESSION,

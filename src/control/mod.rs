@@ -8,7 +8,7 @@
 //!   |
 //!   v
 //! browsers   replays   keys   session_token   projects   proxy ── HTTP and WebSockets ──▶ agents
-//!   |    \       |       |        credentials ── secrets
+//!   |    \       |       |      credentials ── secrets ── providers ── HTTPS ──▶ password managers
 //!   v     \      v       v
 //! fleet    \   blobs   store (SQL)
 //!   |       └────────────▲
@@ -78,7 +78,7 @@ pub mod trusted_proxies;
 use audit::AuditLog;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
-use credentials::StoredCredentials;
+use credentials::{StoredCredentials, fill::PageFiller};
 pub use error::ControlError;
 use fleet::{
     LocalFleet,
@@ -90,6 +90,7 @@ use pools::Pools;
 use processes::{Leadership, ProcessLockTask};
 use profiles::Profiles;
 use projects::Projects;
+use providers::service::Providers;
 use proxy::Proxy;
 use region::ServerRegion;
 use replays::Replays;
@@ -129,6 +130,8 @@ pub struct Services {
     pub replays: Replays,
     pub profiles: Profiles,
     pub credentials: StoredCredentials,
+    pub providers: Providers,
+    pub filler: PageFiller,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -174,6 +177,8 @@ extract_services! {
     replays: Replays,
     profiles: Profiles,
     credentials: StoredCredentials,
+    providers: Providers,
+    filler: PageFiller,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -242,10 +247,12 @@ pub async fn start(
     let store = open_store(&state_dir, &config.database, place).await?;
     let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
     let authority = config.registered_fleet.open_authority(&state_dir)?;
-    let secrets = (&secret, &authority);
-    let joined = processes::join(&store, &config, &state_dir, &blobs, secrets, &shutdown);
+    let common = (&secret, &authority);
+    let joined = processes::join(&store, &config, &state_dir, &blobs, common, &shutdown);
     let (store, membership) = joined.await?;
-    let credentials = credentials(&config, &state_dir, &store).await?;
+    let secrets = secrets(&config, &state_dir, &store).await?;
+    let providers = Providers::open(&config.providers, &store, &secrets)?;
+    let credentials = StoredCredentials::new(store.clone(), secrets);
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
@@ -267,7 +274,9 @@ pub async fn start(
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token(&config),
             projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
+            filler: PageFiller::new(credentials.clone(), providers.clone(), browsers.clone()),
             credentials,
+            providers,
             store,
             browsers,
             replays,
@@ -291,15 +300,14 @@ pub async fn start(
     })
 }
 
-/// Returns the service of credentials, if all keys of stored secrets are there.
-async fn credentials(
+/// Returns the service of stored secrets, if all keys that they need are there.
+async fn secrets(
     config: &Config,
     state_dir: &StateDir,
     store: &Store,
-) -> Result<StoredCredentials, ControlError> {
+) -> Result<Secrets, ControlError> {
     let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
-    let secrets = Secrets::open(store.clone(), ring).await?;
-    Ok(StoredCredentials::new(store.clone(), secrets))
+    Ok(Secrets::open(store.clone(), ring).await?)
 }
 
 /// Returns the service of the hosts of both fleets.

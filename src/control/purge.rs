@@ -25,6 +25,9 @@ const MAX_DRIFT: TimeDelta = TimeDelta::minutes(5);
 /// longer one the wall clock counts as set.
 const MAX_OFF_TIME: TimeDelta = TimeDelta::days(7);
 
+/// The time after the end of a time step in which a site may accept its code, many times over.
+const TOTP_STEP_RETENTION: TimeDelta = TimeDelta::days(1);
+
 /// The time by both clocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClockReading {
@@ -116,6 +119,10 @@ impl Purge {
         report("deleted profiles", self.store.purge_profiles(before).await);
         let purged = self.store.purge_join_tokens(before).await;
         report("expired and used-up join tokens", purged);
+        let purged = self
+            .store
+            .purge_totp_steps(clock.wall - TOTP_STEP_RETENTION);
+        report("used one-time codes", purged.await);
         let purged = self.store.purge_registered_hosts(before).await;
         report("gone and lost hosts", purged);
         report("ended processes", self.purge_processes(before).await);

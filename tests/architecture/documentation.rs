@@ -136,6 +136,9 @@ fn configuration_lists_every_option() {
         &["database", "check"],
         &["database", "migrate"],
         &["profile", "import"],
+        &["secrets", "status"],
+        &["secrets", "rotate"],
+        &["secrets", "retire"],
     ] {
         let options = options(command);
         assert!(options.contains("log"), "{command:?}: {options:?}");

@@ -184,7 +184,8 @@ impl From<ReportedOutcome> for FillOutcome {
             ReportedOutcome::Ambiguous => Self::Ambiguous,
             ReportedOutcome::RefusedOrigin => Self::RefusedOrigin,
             ReportedOutcome::Hidden => Self::Hidden,
-            ReportedOutcome::Unknown | ReportedOutcome::Match => Self::Unknown,
+            ReportedOutcome::Match => Self::Found,
+            ReportedOutcome::Unknown => Self::Unknown,
         }
     }
 }
@@ -226,6 +227,9 @@ impl CredentialFiller {
         let Some(script) = found.chosen() else {
             return Ok(found.into_response(url));
         };
+        if request.dry_run.unwrap_or_default() {
+            return found.into_found(url);
+        }
         let values = exposed_values(&script_request, &request.values);
         drop(request);
         let written = write(&page, script, &script_request, values, rule);
@@ -245,6 +249,13 @@ impl CredentialFiller {
             Some(written) => conclude(found, written, url),
             None => Ok(found.into_unknown(url)),
         }
+    }
+
+    /// Returns the URL of the page in front, without its query, its fragment and its user
+    /// information.
+    pub async fn page_url(&self) -> Result<String, FillError> {
+        let page = self.chromium.front_page().await?;
+        Ok(without_secrets(&page.session.tab().url))
     }
 
     /// Returns the error about a search that took too long.

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, to_value, without_secrets,
+    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, names_of, to_value,
+    without_secrets,
 };
 use crate::{
     agent::chromium::front::FrontPage, api::credential_fill::FillResponse,
@@ -232,6 +233,15 @@ impl Search {
                 .collect(),
             submitted: false,
             url,
+        }
+    }
+
+    /// Returns the response about the fields that were found, if a write would not be refused.
+    pub(super) fn into_found(self, url: String) -> Result<FillResponse, FillError> {
+        let ambiguous = names_of(&self.reports, ReportedOutcome::Ambiguous);
+        match ambiguous.is_empty() {
+            true => Ok(self.into_response(url)),
+            false => Err(FillError::Ambiguous(ambiguous)),
         }
     }
 

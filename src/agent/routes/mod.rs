@@ -101,6 +101,7 @@ fn browser_routes() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::restart::restart))
         .routes(routes!(chromium::start_url::start_url))
         .routes(routes!(credentials::fill::fill))
+        .routes(routes!(credentials::page::get))
         .routes(routes!(user_data::archive))
         .routes(routes!(user_data::restore))
 }

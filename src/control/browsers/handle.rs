@@ -21,7 +21,7 @@ use crate::{
 pub(super) const MAX_WAITING_UPDATES: usize = 16;
 
 /// A browser with its host, state and activity.
-pub(super) struct BrowserHandle {
+pub(in crate::control) struct BrowserHandle {
     id: BrowserId,
     project: ProjectId,
     lease: Lease,
@@ -148,7 +148,7 @@ impl BrowserHandle {
         self.lease.host().fleet() == Fleet::Registered
     }
 
-    pub(super) fn id(&self) -> &BrowserId {
+    pub(in crate::control) fn id(&self) -> &BrowserId {
         &self.id
     }
 
@@ -156,7 +156,7 @@ impl BrowserHandle {
         &self.project
     }
 
-    pub(super) fn lease(&self) -> &Lease {
+    pub(in crate::control) fn lease(&self) -> &Lease {
         &self.lease
     }
 
@@ -165,7 +165,7 @@ impl BrowserHandle {
         self.pool.as_ref()
     }
 
-    pub(super) fn activity(&self) -> &Arc<Activity> {
+    pub(in crate::control) fn activity(&self) -> &Arc<Activity> {
         &self.activity
     }
 

@@ -313,7 +313,7 @@ impl Browsers {
     }
 
     /// Finds an active browser and counts this as activity.
-    async fn use_active(
+    pub(in crate::control) async fn use_active(
         &self,
         project: &ProjectId,
         id_or_name: &str,

@@ -3,13 +3,14 @@
 //!
 //! - [`fields`]: seals and opens the fields of a credential.
 //! - [`totp`]: one-time codes.
+//! - [`material`]: finds the values for a page. [`fill`]: fills it with them.
 
 use chrono::{DateTime, Utc};
 use secrecy::{SecretSlice, SecretString};
 
 use self::totp::OneTimeCode;
 use super::{
-    secrets::{SecretError, Secrets},
+    secrets::{self, SecretError, Secrets},
     store::{
         CreateCredentialError, CredentialChange, CredentialListing, CredentialRow, Store,
         StoreError, TotpOptions, UniqueConstraint,
@@ -24,14 +25,16 @@ use crate::api::{
 };
 
 mod fields;
+pub mod fill;
+pub mod material;
 #[cfg(test)]
 mod tests;
 pub mod totp;
 
 use fields::{TOTP_FIELD, value_field, value_name};
 
-const DEFAULT_DIGITS: u32 = 6;
-const DEFAULT_PERIOD: u32 = 30;
+/// The most credentials that are considered for a page.
+const MAX_MATCHES: u64 = 100;
 /// The most attempts of a change while other requests change the credential, too.
 const MAX_UPDATE_ATTEMPTS: usize = 8;
 
@@ -296,6 +299,18 @@ impl StoredCredentials {
         Ok(totp::code_at(&secret, options, (self.clock)()))
     }
 
+    /// Returns credentials of a project that have one of the domains.
+    pub(super) async fn of_domains(
+        &self,
+        project: &ProjectId,
+        domains: &[&str],
+    ) -> Result<Vec<CredentialRow>, CredentialError> {
+        let found = self
+            .store
+            .credentials_of_domains(project, domains, MAX_MATCHES);
+        Ok(found.await?)
+    }
+
     async fn totp_secret(&self, row: &CredentialRow) -> Result<SecretSlice<u8>, CredentialError> {
         let fields = self.open(row, |field| field == TOTP_FIELD).await?;
         let secret = fields.into_iter().next();
@@ -311,7 +326,7 @@ impl StoredCredentials {
         let fields = self.open(row, |field| value_name(field).is_some()).await?;
         let values = fields.into_iter().map(|(field, value)| {
             let name = value_name(&field).unwrap_or_default().to_owned();
-            Ok((name, fields::to_text(&value)?))
+            Ok((name, secrets::to_text(&value)?))
         });
         values.collect()
     }
@@ -371,11 +386,7 @@ impl RequestedOptions {
     /// Returns the options of a new secret. Those of the request come before those of its URI, and
     /// these before the current ones.
     fn of_new_secret(self, secret: &TotpSecret, current: Option<TotpOptions>) -> TotpOptions {
-        let default = TotpOptions {
-            algorithm: TotpAlgorithm::default(),
-            digits: DEFAULT_DIGITS,
-            period: DEFAULT_PERIOD,
-        };
+        let default = totp::DEFAULT_OPTIONS;
         let of_uri = RequestedOptions {
             algorithm: secret.algorithm,
             digits: secret.digits,

@@ -189,16 +189,24 @@ async fn time_step_is_used_once() {
     let fixture = Fixture::new().await;
     let row = fixture.create(0, "one", "example.com").await;
     let store = &fixture.credentials.store;
-    let uses = (0..10).map(|_| store.use_totp_step(&row.id, 60));
+    let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+    let holder = row.id.as_str();
+    let uses = (0..10).map(|_| store.use_totp_step(holder, at(60)));
     let used = futures::future::join_all(uses).await;
     let used = used.into_iter().filter(|used| *used.as_ref().unwrap());
     assert_eq!(used.count(), 1);
-    assert!(!store.use_totp_step(&row.id, 30).await.unwrap());
-    assert!(store.use_totp_step(&row.id, 90).await.unwrap());
+    assert!(!store.use_totp_step(holder, at(30)).await.unwrap());
+    assert!(store.use_totp_step(holder, at(90)).await.unwrap());
+    assert!(!store.use_totp_step(holder, at(90)).await.unwrap());
+    // Of a code that nobody has seen.
+    store.release_totp_step(holder, at(90)).await.unwrap();
+    assert!(store.use_totp_step(holder, at(90)).await.unwrap());
     // A new secret has other codes.
     let changes = json!({"totp_secret": "MFRGGZDFMZTWQ2LKMFRGGZDFMZTWQ2LK"});
     fixture.update("one", changes).await;
-    assert!(store.use_totp_step(&row.id, 30).await.unwrap());
+    assert!(store.use_totp_step(holder, at(30)).await.unwrap());
+    assert_eq!(store.purge_totp_steps(at(30)).await.unwrap(), 0);
+    assert_eq!(store.purge_totp_steps(at(31)).await.unwrap(), 1);
 }
 
 #[tokio::test]

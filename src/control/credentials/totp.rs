@@ -4,7 +4,26 @@ use chrono::{DateTime, Utc};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use totp_rs::{Algorithm, Builder, Secret};
 
-use crate::{api::credentials::TotpAlgorithm, control::store::TotpOptions};
+use crate::{
+    api::credentials::{TotpAlgorithm, TotpSecret},
+    control::store::TotpOptions,
+};
+
+/// The options of a secret that has none of its own.
+pub(super) const DEFAULT_OPTIONS: TotpOptions = TotpOptions {
+    algorithm: TotpAlgorithm::Sha1,
+    digits: 6,
+    period: 30,
+};
+
+/// Returns the options of a secret, as its URI has them.
+pub(super) fn options_of(secret: &TotpSecret) -> TotpOptions {
+    TotpOptions {
+        algorithm: secret.algorithm.unwrap_or(DEFAULT_OPTIONS.algorithm),
+        digits: secret.digits.unwrap_or(DEFAULT_OPTIONS.digits),
+        period: secret.period.unwrap_or(DEFAULT_OPTIONS.period),
+    }
+}
 
 /// A code, and until when it is valid.
 pub struct OneTimeCode {

@@ -323,6 +323,32 @@ impl AgentClient {
         within(timeout, response).await.map(|_| ())
     }
 
+    /// Sends a request with a body of JSON.
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        agent: &AgentEndpoint,
+        path: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<T, AgentError> {
+        let request = request_builder(agent, &Method::POST, path)
+            .header(header::CONTENT_TYPE, "application/json");
+        let body = RequestBody::new(Full::from(body).map_err(|never| match never {}));
+        let response = async { read_body(self.send_body(agent, request, body).await?).await };
+        parse(&within(timeout, response).await?)
+    }
+
+    /// Sends a request without a body.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        agent: &AgentEndpoint,
+        path: &str,
+        timeout: Duration,
+    ) -> Result<T, AgentError> {
+        let response = self.exchange(agent, (Method::GET, path, None), timeout);
+        parse(&response.await?)
+    }
+
     async fn call(
         &self,
         agent: &AgentEndpoint,

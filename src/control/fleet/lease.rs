@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 
 use super::{
     agent_client::{AgentEndpoint, AgentError},
+    fill_client::AgentFill,
     host::{Host, HostError},
     replay_client::ReplayClient,
 };
-use crate::api::{agent::Health, viewport::Viewport};
+use crate::api::{agent::Health, credential_fill::FillResponse, viewport::Viewport};
 
 /// The longest wait for an agent that is being restarted before a change of the viewport or the
 /// start URL, and again for its response to the change.
@@ -178,6 +179,20 @@ impl Lease {
         let agent = self.agent().await?;
         let timeout = ARCHIVE_TIMEOUT + Duration::from_secs(size / MIN_RESTORE_RATE);
         client.restore_user_data(&agent, archive, timeout).await
+    }
+
+    /// Fills the page in front.
+    pub async fn fill_credentials(&self, fill: &AgentFill<'_>) -> Result<FillResponse, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client.fill_credentials(&agent, fill, CALL_TIMEOUT).await
+    }
+
+    /// Returns the URL of the page in front, without its query and its fragment.
+    pub async fn front_page_url(&self) -> Result<String, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client.front_page_url(&agent, CALL_TIMEOUT).await
     }
 
     async fn agent(&self) -> Result<AgentEndpoint, AgentError> {

@@ -6,7 +6,7 @@
 //! - [`LocalFleet`]: runs agents as child processes on this machine.
 //! - [`registered`]: the hosts that register themselves, such as VMs.
 //! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
-//!   fetches recordings.
+//!   fetches recordings, [`AgentFill`] the request to fill a page.
 //!
 //! The supervisor of a process, or the row of a registered host, decides about the state of a host,
 //! which a [`HostController`] publishes; a [`Host`] watches it.
@@ -22,6 +22,7 @@
 
 mod agent_client;
 mod agent_connections;
+mod fill_client;
 mod host;
 mod host_connector;
 mod lease;
@@ -31,6 +32,7 @@ mod replay_client;
 
 pub use agent_client::{AgentAccess, AgentClient, AgentEndpoint, AgentError, GENERATION};
 pub(super) use agent_connections::{agent_client_builder, local_connector};
+pub use fill_client::AgentFill;
 pub use host::{Host, HostController, HostError, HostState};
 pub(super) use host_connector::{HostConnector, host_connector, host_server_name};
 pub use lease::{BrowserRun, Lease};

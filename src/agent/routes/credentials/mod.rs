@@ -7,6 +7,7 @@ use crate::{
 };
 
 pub(crate) mod fill;
+pub(crate) mod page;
 
 const TAG: &str = crate::api::groups::CREDENTIALS;
 

@@ -21,6 +21,7 @@ use crate::{
 };
 
 mod collection;
+mod credentials;
 mod item;
 mod json;
 mod profiles;
@@ -42,6 +43,7 @@ pub(crate) fn router(agent: OpenApi) -> OpenApiRouter<Control> {
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))
         .routes(routes!(profiles::save))
+        .routes(routes!(credentials::fill::fill))
         .routes(routes!(json::version::version))
         .routes(routes!(json::version::version_slash))
         .routes(routes!(json::list::list))

@@ -3,6 +3,7 @@
 mod bad_input;
 mod change;
 mod create;
+mod credentials;
 mod delete;
 mod json;
 mod list;

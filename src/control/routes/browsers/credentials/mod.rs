@@ -1,0 +1,3 @@
+//! `/browsers/{id}/credentials`.
+
+pub(crate) mod fill;

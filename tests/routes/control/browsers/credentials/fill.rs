@@ -1,0 +1,300 @@
+//! `/browsers/{id}/credentials/fill`.
+
+use std::sync::Arc;
+
+use axum::{Form, Router, extract::State, response::Html, routing::get};
+use parking_lot::Mutex;
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::support::{
+    dev::{Answer, Dev},
+    provider_server::{self, ProviderServer, TOKEN},
+    wait::until,
+};
+
+const TOTP_SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
+const USER_NAME: &str = "canary-of-a-user-name";
+const PASSWORD: &str = "canary-of-a-password";
+
+type Submitted = Vec<(String, String)>;
+
+/// A site with login forms, which records what is submitted.
+struct LoginSite {
+    url: String,
+    submitted: Arc<Mutex<Vec<Submitted>>>,
+}
+
+impl LoginSite {
+    async fn serve() -> LoginSite {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://localhost:{}", listener.local_addr().unwrap().port());
+        let submitted = Arc::<Mutex<Vec<Submitted>>>::default();
+        let form = |fields: &str| {
+            Html(format!(
+                "<!doctype html><title>login</title><form method=post action=/submitted>{fields}\
+                <button>Sign in</button></form>"
+            ))
+        };
+        let login = form("<input name=user autocomplete=username><input type=password name=pass>");
+        let code = form("<input name=code autocomplete=one-time-code>");
+        let router = Router::new()
+            .route("/login", get(async || login))
+            .route("/code", get(async || code))
+            .route("/submitted", get(async || Html("done")).post(submit))
+            .with_state(submitted.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        LoginSite { url, submitted }
+    }
+
+    /// Waits for a submitted form.
+    async fn submitted(&self) -> Submitted {
+        until("a submitted form", async || self.submitted.lock().pop()).await
+    }
+}
+
+async fn submit(
+    State(submitted): State<Arc<Mutex<Vec<Submitted>>>>,
+    Form(fields): Form<Submitted>,
+) -> Html<&'static str> {
+    submitted.lock().push(fields);
+    Html("done")
+}
+
+/// Creates a credential for `localhost`.
+async fn create(dev: &Dev, name: &str, more: Value) {
+    let mut request = json!({
+        "name": name,
+        "domain": "localhost",
+        "values": {"username": USER_NAME, "password": PASSWORD},
+    });
+    let fields = request.as_object_mut().unwrap();
+    fields.extend(more.as_object().unwrap().clone());
+    let created = dev.post("/credentials", request).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+}
+
+/// Creates a browser with a page, and returns the path of its route.
+async fn open(dev: &Dev, url: &str) -> String {
+    let browser = dev
+        .browser(json!({"headless": true, "start_url": url}))
+        .await;
+    format!(
+        "/browsers/{}/credentials/fill",
+        browser["session_id"].as_str().unwrap()
+    )
+}
+
+fn outcomes(filled: &Answer) -> Value {
+    assert_eq!(filled.status, 200, "{}", filled.body);
+    let text = filled.body.to_string();
+    assert!(!text.contains("canary"), "{text}");
+    let fields = filled.body["fields"].as_array().unwrap().iter();
+    let outcomes = fields.map(|field| {
+        let name = field["name"].as_str().unwrap().to_owned();
+        (name, field["outcome"].clone())
+    });
+    Value::Object(outcomes.collect())
+}
+
+fn login() -> Submitted {
+    let fields = [("user", USER_NAME), ("pass", PASSWORD)];
+    let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    fields.into()
+}
+
+#[tokio::test]
+async fn stored_credential_is_filled_and_submitted() {
+    let (dev, site) = (Dev::start().await, LoginSite::serve().await);
+    create(&dev, "shop", json!({})).await;
+    let path = open(&dev, &format!("{}/login?query", site.url)).await;
+    let filled = dev.post(&path, json!({"credential": "shop"})).await;
+    let all = json!({"username": "filled", "password": "filled"});
+    assert_eq!(outcomes(&filled), all);
+    assert_eq!(filled.body["submitted"], false);
+    assert_eq!(filled.body["url"], format!("{}/login", site.url));
+    let filled = dev
+        .post(&path, json!({"credential": "shop", "submit": true}))
+        .await;
+    assert_eq!(outcomes(&filled), all);
+    assert_eq!(filled.body["submitted"], true);
+    assert_eq!(site.submitted().await, login());
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn code_is_used_once_and_only_if_the_page_has_a_field() {
+    let (dev, site) = (Dev::start().await, LoginSite::serve().await);
+    create(
+        &dev,
+        "shop",
+        json!({"totp_secret": TOTP_SECRET, "totp_period": 10}),
+    )
+    .await;
+    let path = open(&dev, &format!("{}/login", site.url)).await;
+    let filled = dev.post(&path, json!({"credential": "shop"})).await;
+    let expected = json!({"username": "filled", "password": "filled", "code": "not_found"});
+    assert_eq!(outcomes(&filled), expected);
+    assert_eq!(dev.rows("SELECT * FROM totp_steps").await.len(), 0);
+
+    let path = open(&dev, &format!("{}/code", site.url)).await;
+    let request = json!({"credential": "shop", "fields": [{"name": "code", "selector": "input"}]});
+    let mut codes = Vec::new();
+    for _ in 0..2 {
+        let mut request = request.clone();
+        request["submit"] = json!(true);
+        let filled = dev.post(&path, request).await;
+        assert_eq!(outcomes(&filled), json!({"code": "filled"}));
+        let submitted = site.submitted().await;
+        assert_eq!(submitted[0].0, "code");
+        codes.push(submitted[0].1.clone());
+        let back = path.replace("credentials/fill", "automation/execute");
+        let code = format!("await page.goto('{}/code')", site.url);
+        let back = dev.post(&back, json!({ "code": code })).await;
+        assert_eq!(back.body["success"], true, "{}", back.body);
+    }
+    assert_ne!(codes[0], codes[1]);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn item_of_a_provider_is_found_by_path_and_by_page() {
+    let (dev, site) = (Dev::start().await, LoginSite::serve().await);
+    let server = ProviderServer::start_for(&site.url).await;
+    let provider = json!({"name": "Team vault", "provider_type": "vendorpassword", "token": TOKEN, "base_url": server.base_url});
+    let provider = dev.post("/org/credential_providers", provider).await.body;
+    let path = open(&dev, &format!("{}/login", site.url)).await;
+    let expected = json!({"username": "filled", "password": "filled"});
+    for source in [
+        json!({"provider": "Team vault", "path": "Team/Shop"}),
+        json!({"provider": provider["id"], "path": "vault1/item1"}),
+        json!({"auto": true}),
+    ] {
+        assert_eq!(outcomes(&dev.post(&path, source).await), expected);
+    }
+    let unknown = json!({"provider": "Team vault", "path": "Team/Other"});
+    dev.post(&path, unknown)
+        .await
+        .assert_error(404, "not_found");
+    let unknown = json!({"provider": "other", "path": "Team/Shop"});
+    dev.post(&path, unknown)
+        .await
+        .assert_error(404, "not_found");
+    // A credential of the project precedes it.
+    create(&dev, "shop", json!({})).await;
+    let filled = dev.post(&path, json!({"auto": true, "submit": true})).await;
+    assert_eq!(outcomes(&filled), expected);
+    assert_eq!(site.submitted().await, login());
+    assert_ne!(provider_server::USER_NAME, USER_NAME);
+    create(&dev, "second", json!({})).await;
+    let path = open(&dev, &format!("{}/login", site.url)).await;
+    let ambiguous = dev.post(&path, json!({"auto": true})).await;
+    ambiguous.assert_error(409, "ambiguous_credential");
+    let message = ambiguous.body["message"].as_str().unwrap();
+    assert!(
+        message.contains("shop, second") || message.contains("second, shop"),
+        "{message}"
+    );
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn page_of_another_origin_is_refused() {
+    let (dev, site) = (Dev::start().await, LoginSite::serve().await);
+    create(&dev, "shop", json!({"domain": "example.com"})).await;
+    let path = open(&dev, &format!("{}/login", site.url)).await;
+    let refused = dev.post(&path, json!({"credential": "shop"})).await;
+    refused.assert_error(403, "origin_refused");
+    let allowed = json!({"credential": "shop", "allowed_domains": ["localhost"]});
+    let filled = dev.post(&path, allowed).await;
+    assert_eq!(
+        outcomes(&filled),
+        json!({"username": "filled", "password": "filled"})
+    );
+    dev.post(&path, json!({"auto": true}))
+        .await
+        .assert_error(404, "not_found");
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn invalid_request_names_each_invalid_field() {
+    let dev = Dev::start().await;
+    create(&dev, "shop", json!({})).await;
+    let path = open(&dev, "data:text/html,<input name=username>").await;
+    let many = vec![json!({"name": "a"}); 33];
+    for (request, field) in [
+        (json!({}), "credential"),
+        (json!({"credential": ""}), "credential"),
+        (json!({"credential": 1}), "credential"),
+        (json!({"credential": "x".repeat(1025)}), "credential"),
+        (json!({"credential": "shop", "auto": true}), "credential"),
+        (
+            json!({"credential": "shop", "provider": "a", "path": "b"}),
+            "credential",
+        ),
+        (json!({"provider": "a"}), "path"),
+        (json!({"path": "a"}), "provider"),
+        (json!({"provider": "a", "path": "b", "auto": true}), "auto"),
+        (json!({"credential": "shop", "fields": []}), "fields"),
+        (json!({"credential": "shop", "fields": many}), "fields"),
+        (
+            json!({"credential": "shop", "fields": [{"name": ""}]}),
+            "fields[0].name",
+        ),
+        (
+            json!({"credential": "shop", "fields": [{"selector": "a"}]}),
+            "fields[0].name",
+        ),
+        (
+            json!({"credential": "shop", "fields": [{"name": "unknown"}]}),
+            "fields[0].name",
+        ),
+        (
+            json!({"credential": "shop", "fields": [{"name": "code"}]}),
+            "fields[0].name",
+        ),
+        (json!({"credential": "shop", "submit": "yes"}), "submit"),
+        (
+            json!({"credential": "shop", "allowed_domains": "a"}),
+            "allowed_domains",
+        ),
+        (
+            json!({"credential": "shop", "allowed_domains": ["https://a"]}),
+            "allowed_domains[0]",
+        ),
+        (
+            json!({"credential": "shop", "allowed_domains": vec!["a.com"; 33]}),
+            "allowed_domains",
+        ),
+    ] {
+        let refused = dev.post(&path, request.clone()).await;
+        refused.assert_error(400, "bad_request");
+        assert_eq!(refused.bad_fields(), [field], "{request}");
+    }
+    dev.post(&path, json!({"credential": "unknown"}))
+        .await
+        .assert_error(404, "not_found");
+    let unknown = "/browsers/unknown/credentials/fill";
+    dev.post(unknown, json!({"credential": "shop"}))
+        .await
+        .assert_error(404, "not_found");
+    let refused = dev.post(&path, json!({"credential": "shop"})).await;
+    refused.assert_error(403, "origin_refused");
+    let anonymous = dev
+        .anonymous(Method::POST, &path)
+        .json(&json!({"credential": "shop"}));
+    Answer::of(anonymous)
+        .await
+        .assert_error(401, "unauthorized");
+    // The agent's own route is not forwarded.
+    let page = path.replace("fill", "page");
+    dev.get(&page).await.assert_error(404, "not_found");
+    let project = dev.post("/org/projects", json!({"name": "other"})).await;
+    let request = dev.request(Method::POST, &path);
+    let request = request.header("x-project-id", project.body["id"].as_str().unwrap());
+    let request = request.json(&json!({"credential": "shop"}));
+    Answer::of(request).await.assert_error(404, "not_found");
+    dev.finish().await;
+}
