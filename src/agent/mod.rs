@@ -57,6 +57,7 @@ pub mod fs;
 pub mod isolation;
 pub mod live;
 pub mod logs;
+mod preferences;
 pub mod process;
 mod registration;
 pub mod replays;

@@ -21,7 +21,7 @@ use super::{
     temporary::TemporaryDir,
 };
 use crate::{
-    agent::{display::Display, session_dir::SessionDir, settings::Config},
+    agent::{display::Display, preferences, session_dir::SessionDir, settings::Config},
     api::viewport::Viewport,
     system::{
         cdp::{
@@ -172,6 +172,9 @@ impl Process {
     ) -> Result<Self, LaunchError> {
         let user_data = config.session_dir.user_data();
         leftovers::clear_profile(&user_data)?;
+        if let Err(error) = preferences::forbid_password_dialog(&user_data) {
+            tracing::warn!(%error, "Chromium may offer to save passwords");
+        }
         let remaining = RemainingProcesses(identity.clone());
         let temporary = TemporaryDir::create(config.session_dir.temporary())?;
         let mut command = temporary.command(&config.chromium)?;

@@ -5,19 +5,15 @@
 //! set to continue its session. The tabs of that session are removed before each start of Chromium
 //! (see `clear_profile`), so that none opens.
 
-use std::{ffi::OsStr, fs, io, io::Write, os::unix::fs::MetadataExt, path::Path};
+use std::{io, path::Path};
 
 use serde_json::{Map, Value, json};
 
-use crate::system::files::directory::{DirectoryHandle, descriptor_path};
+use crate::{
+    agent::preferences::{self, PROFILE},
+    system::files::directory::DirectoryHandle,
+};
 
-/// The profile that Chromium starts with.
-const PROFILE: &str = "Default";
-const PREFERENCES: &str = "Preferences";
-/// The name of the new preferences until they are complete.
-const NEW_PREFERENCES: &str = "Preferences.berth";
-/// The limit on preferences in bytes. Chromium's are of a few hundred KiB.
-const MAX_PREFERENCES_BYTES: u64 = 16 << 20;
 /// The value of `session.restore_on_startup` that continues the last session.
 const CONTINUE_SESSION: u32 = 1;
 
@@ -33,7 +29,7 @@ pub(super) fn keep(user_data: &Path) -> io::Result<bool> {
         Err(error) if is_missing(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
-    let Some(mut preferences) = read(&profile)? else {
+    let Some(mut preferences) = preferences::read(&profile)? else {
         return Ok(false);
     };
     let session = [("restore_on_startup", json!(CONTINUE_SESSION))];
@@ -44,25 +40,8 @@ pub(super) fn keep(user_data: &Path) -> io::Result<bool> {
         ("exited_cleanly", json!(true)),
     ];
     set(&mut preferences, "profile", state);
-    let new = OsStr::new(NEW_PREFERENCES);
-    profile.remove_all(new)?;
-    let mut file = profile.create_file(new)?;
-    file.write_all(&serde_json::to_vec(&preferences)?)?;
-    profile.rename(new, &profile, OsStr::new(PREFERENCES))?;
+    preferences::write(&profile, &preferences)?;
     Ok(true)
-}
-
-/// Reads the preferences, which are empty if there is no file. `None` if they are not readable.
-fn read(profile: &DirectoryHandle) -> io::Result<Option<Map<String, Value>>> {
-    let Some(entry) = profile.entry(OsStr::new(PREFERENCES))? else {
-        return Ok(Some(Map::new()));
-    };
-    let metadata = entry.metadata()?;
-    if !metadata.is_file() || metadata.size() > MAX_PREFERENCES_BYTES {
-        return Ok(None);
-    }
-    let content = fs::read(descriptor_path(&entry))?;
-    Ok(serde_json::from_slice(&content).ok())
 }
 
 /// Sets values of the object with that name, which replaces a value of another type.
@@ -82,9 +61,10 @@ fn is_missing(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     use super::*;
+    use crate::agent::preferences::PREFERENCES;
 
     fn kept(preferences: Option<&str>) -> (bool, Option<String>) {
         let directory = tempfile::tempdir().unwrap();

@@ -26,6 +26,11 @@ function collect() {
   return found;
 }
 
+// The `autocomplete` attributes of filled fields before they were filled.
+const originalTokens = new WeakMap();
+const tokensOf = (element) =>
+  originalTokens.get(element) ?? element.getAttribute('autocomplete') ?? '';
+
 function toField(element) {
   const attribute = (name) => element.getAttribute(name) ?? '';
   const label = labelOf(element);
@@ -37,7 +42,7 @@ function toField(element) {
     id: normalize(attribute('id')),
     label: normalize(label || attribute('aria-label') || attribute('placeholder')),
     isEditable: !element.readOnly && !element.matches(':disabled'),
-    tokens: new Set(attribute('autocomplete').toLowerCase().split(/\s+/)),
+    tokens: new Set(tokensOf(element).toLowerCase().split(/\s+/)),
     text: [...own, label].map(normalize).join(''),
     isDrawn: isDrawn(element),
   };

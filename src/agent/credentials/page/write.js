@@ -10,15 +10,16 @@ const MAX_ATTEMPTS = 4;
 const masked = new Map();
 const watchedRoots = new WeakSet();
 
-// Makes the browser draw dots for the text of a field until it is empty, also if its type changes.
+// Makes the browser draw dots for the text of a field until it is empty, also if its type changes,
+// and keep the text out of its history of forms.
 function mask(element) {
   element.style.setProperty(MASK, 'disc', 'important');
   if (masked.has(element)) return;
   masked.set(element, 0);
+  originalTokens.set(element, tokensOf(element));
+  element.setAttribute('autocomplete', 'off');
   element.addEventListener('input', () => {
-    if (element.value !== '') return;
-    masked.delete(element);
-    element.style.removeProperty(MASK);
+    if (element.value === '') unmask(element);
   });
   const root = element.getRootNode();
   if (watchedRoots.has(root)) return;
@@ -28,6 +29,15 @@ function mask(element) {
     childList: true,
     subtree: true,
   });
+}
+
+function unmask(element) {
+  if (!masked.delete(element)) return;
+  element.style.removeProperty(MASK);
+  const tokens = originalTokens.get(element);
+  originalTokens.delete(element);
+  if (tokens) element.setAttribute('autocomplete', tokens);
+  else element.removeAttribute('autocomplete');
 }
 
 // Masks fields again whose style was changed or that were replaced, before they are drawn.

@@ -215,6 +215,54 @@ async fn submitted_form_leaves_the_page() {
 }
 
 #[tokio::test]
+async fn chromium_stores_no_value_of_a_submitted_form() {
+    let form = LOGIN.replace("<form>", "<form action=/take method=post>");
+    let variant = variant("login", &form);
+    let site = FormSite::serve(std::slice::from_ref(&variant)).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    // A value that is typed is stored, which shows that the others would be.
+    for (value, is_typed) in [("filled-7w1-value", false), ("typed-7w1-value", true)] {
+        page.go_to(&site.url(&variant)).await;
+        if is_typed {
+            page.evaluate("document.querySelector('input').focus()")
+                .await;
+            let params = json!({ "text": value });
+            page.call("Input.insertText", params).await;
+            page.evaluate("document.querySelector('form').requestSubmit()")
+                .await;
+        } else {
+            let mut request = variant.request();
+            request["values"] = json!({"username": value, "password": format!("{value}-2")});
+            request["submit"] = true.into();
+            let (status, response) = fill(&agent, &request).await;
+            assert_eq!(status, StatusCode::OK, "{response}");
+            assert_eq!(response["submitted"], true, "{response}");
+        }
+        page.loaded(|address| address.ends_with("/take")).await;
+    }
+    let profile = agent.session_dir().join("user-data/Default");
+    let stored = |value: &str| {
+        let files = ["Web Data", "Web Data-wal", "Web Data-journal", "Login Data"];
+        files.iter().any(|name| {
+            let content = std::fs::read(profile.join(name)).unwrap_or_default();
+            content
+                .windows(value.len())
+                .any(|part| part == value.as_bytes())
+        })
+    };
+    until("the history of forms", async || {
+        stored("typed-7w1-value").then_some(())
+    })
+    .await;
+    assert!(!stored("filled-7w1-value"));
+    let preferences = std::fs::read(profile.join("Preferences")).unwrap();
+    let preferences: Value = serde_json::from_slice(&preferences).unwrap();
+    assert_eq!(preferences["credentials_enable_service"], false);
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn values_are_dots_on_the_screen() {
     let html = "<body style='margin: 150px 0; background: white'><form>\
         <label>User name <input name=username style='font-size: 40px'></label>\

@@ -100,8 +100,11 @@
     (field) => pick(HIDDEN)(decoyOf(field)),
     (field) => pick(HIDDEN)(decoyOf(field)),
     (field) => {
-      // A copy beside a label would be another field than the one with the label.
-      if (field.labels.length > 0 || field.closest('td')) return;
+      // A copy beside a label would be another field than the one with the label, and a copy of a
+      // character's field could stand for one that is hidden.
+      const names = ['aria-label', 'aria-labelledby', 'autocomplete', 'placeholder'];
+      if (!names.some((name) => field.hasAttribute(name))) return;
+      if (field.labels.length > 0 || field.maxLength === 1) return;
       decoyOf(field);
       delete field.dataset.right;
     },
