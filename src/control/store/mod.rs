@@ -2,7 +2,8 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
-//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`audit_logs`], [`purge_clock`]:
+//!   the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.

@@ -30,8 +30,8 @@ const CODE_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Writes the values of a credential, or of an item of a provider, into the page in front, without
 /// showing them to the client. In the step that writes, the agent beside the browser verifies that
 /// the frame is of the domain of the values and that a user sees the fields, and it shows dots in
-/// their place. A one-time code is added if the page has a field for it; each is used once. Requires
-/// an API key.
+/// their place. A one-time code is added if the page has a field for it; each is used once.
+/// Requires an API key.
 ///
 /// Nothing was written if the response is an error.
 #[utoipa::path(

@@ -14,9 +14,9 @@ use crate::{
 
 /// Test a credential provider
 ///
-/// Asks the provider for the vaults that its token can read, also if it is disabled. A refused token
-/// and a provider that cannot be reached are a result, not an error. Requires a key that is not
-/// bound to a project.
+/// Asks the provider for the vaults that its token can read, also if it is disabled. A refused
+/// token and a provider that cannot be reached are a result, not an error. Requires a key that is
+/// not bound to a project.
 #[utoipa::path(
     post,
     path = "/org/credential_providers/{id}/test",
