@@ -35,13 +35,15 @@ use super::{
 const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
 /// The most fields that are looked for in closed shadow trees.
 const MAX_SEARCH_RESULTS: i64 = 256;
-/// The errors of Chromium for a call whose object, context or session is gone, which did not run.
-const NOT_RUN: [&str; 4] = [
-    "Cannot find context",
+/// The errors of Chromium for a call whose object or session is gone, which did not run.
+const NOT_RUN: [&str; 3] = [
     "Could not find object",
     "Invalid remote object id",
     "Session with given id not found",
 ];
+/// The error for a call whose context is gone. A script that removes its frame ends the context
+/// during the call; that of a tab's own frame ends between calls only.
+const NO_CONTEXT: &str = "Cannot find context";
 
 /// A script in a frame.
 #[derive(Debug)]
@@ -54,6 +56,15 @@ pub struct FrameScript {
     session: SessionId,
     context: ExecutionContextId,
     object: RemoteObjectId,
+}
+
+impl FrameScript {
+    /// Whether a call that failed with this message did not run.
+    fn has_not_run(&self, message: &str) -> bool {
+        let is_own = self.parent.is_none();
+        NOT_RUN.iter().any(|start| message.starts_with(start))
+            || is_own && message.starts_with(NO_CONTEXT)
+    }
 }
 
 /// An element in a frame, for the script in that frame.
@@ -146,9 +157,7 @@ impl TabSession {
         let sent = self.cdp.send_value(identifier, params, session).await;
         let reply = sent.map_err(|_| ScriptCallError::Gone)?.reply().await;
         let mut reply = reply.map_err(|error| match error {
-            CdpError::Failed { message, .. }
-                if NOT_RUN.iter().any(|start| message.starts_with(start)) =>
-            {
+            CdpError::Failed { message, .. } if script.has_not_run(&message) => {
                 ScriptCallError::Gone
             }
             error => ScriptCallError::Unknown(error),
