@@ -50,20 +50,21 @@ impl KeyRing {
     /// Names the line that is wrong, without its text.
     pub fn parse(text: &SecretString) -> Result<KeyRing, KeyRingError> {
         let mut keys: Vec<OperatorKey> = Vec::new();
-        let lines = text.expose_secret().split(['\n', ',']).enumerate();
-        for (index, line) in lines {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
+        for (index, line) in text.expose_secret().lines().enumerate() {
+            if line.trim_start().starts_with('#') {
                 continue;
             }
-            let key = OperatorKey::parse(line)?.ok_or(KeyRingError::Line(index + 1))?;
-            if keys.iter().any(|known| known.id() == key.id()) {
-                return Err(KeyRingError::Repeated(index + 1));
+            let texts = line.split(',').map(str::trim);
+            for text in texts.filter(|text| !text.is_empty()) {
+                let key = OperatorKey::parse(text)?.ok_or(KeyRingError::Line(index + 1))?;
+                if keys.iter().any(|known| known.id() == key.id()) {
+                    return Err(KeyRingError::Repeated(index + 1));
+                }
+                if keys.len() == MAX_KEYS {
+                    return Err(KeyRingError::TooMany);
+                }
+                keys.push(key);
             }
-            if keys.len() == MAX_KEYS {
-                return Err(KeyRingError::TooMany);
-            }
-            keys.push(key);
         }
         match keys.is_empty() {
             true => Err(KeyRingError::Empty),

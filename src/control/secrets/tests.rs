@@ -238,7 +238,11 @@ async fn concurrent_first_uses_of_a_scope_agree_on_its_key() {
 
 #[test]
 fn list_of_keys_is_parsed() {
-    let text = format!("# current\n{}\n\n {} \n", "A1".repeat(32), "2".repeat(64));
+    let text = format!(
+        "# current, of 2026\n{}\n\n {} \n",
+        "A1".repeat(32),
+        "2".repeat(64)
+    );
     let parsed = KeyRing::parse(&SecretString::from(text)).unwrap();
     let lower = KeyRing::parse(&SecretString::from("a1".repeat(32))).unwrap();
     assert_eq!(parsed.primary_id(), lower.primary_id());

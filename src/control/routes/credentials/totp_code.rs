@@ -1,6 +1,7 @@
 //! `/credentials/{id_or_name}/totp-code`, and its alias `totp_code`.
 
 use axum::extract::State;
+use http::{HeaderName, header::CACHE_CONTROL};
 use secrecy::ExposeSecret;
 
 use super::TAG;
@@ -9,6 +10,9 @@ use crate::{
     control::{credentials::StoredCredentials, routes::auth::Principal},
     http::{ApiResult, Json, Path},
 };
+
+/// A response that no cache stores.
+type NotStored<T> = ([(HeaderName, &'static str); 1], Json<T>);
 
 /// Get a one-time code
 ///
@@ -29,13 +33,14 @@ pub(crate) async fn get(
     State(credentials): State<StoredCredentials>,
     principal: Principal,
     Path(id_or_name): Path<String>,
-) -> ApiResult<Json<TotpCode>> {
+) -> ApiResult<NotStored<TotpCode>> {
     let code = credentials.totp_code(&principal.project, &id_or_name);
     let code = code.await?;
-    Ok(Json(TotpCode {
+    let code = TotpCode {
         code: code.code.expose_secret().to_owned(),
         expires_at: code.expires_at.into(),
-    }))
+    };
+    Ok(([(CACHE_CONTROL, "no-store")], Json(code)))
 }
 
 /// Get a one-time code (alias)
@@ -57,6 +62,6 @@ pub(crate) async fn get_by_alias(
     credentials: State<StoredCredentials>,
     principal: Principal,
     id_or_name: Path<String>,
-) -> ApiResult<Json<TotpCode>> {
+) -> ApiResult<NotStored<TotpCode>> {
     get(credentials, principal, id_or_name).await
 }

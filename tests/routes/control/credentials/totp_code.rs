@@ -26,6 +26,7 @@ async fn code_is_the_current_one() {
     ] {
         let code = dev.get(path).await;
         assert_eq!(code.status, 200, "{}", code.body);
+        assert_eq!(code.header("cache-control"), "no-store");
         let expiry: DateTime<Utc> = code.body["expires_at"].as_str().unwrap().parse().unwrap();
         let last_second = u64::try_from(expiry.timestamp() - 1).unwrap();
         let expected = totp.generate(last_second).to_string();
