@@ -156,7 +156,7 @@ async fn session_routes(dev: &Dev) -> Vec<(Method, String)> {
             continue;
         };
         // They are control's own.
-        if route.starts_with("replays") || route == "profiles" {
+        if route.starts_with("replays") || ["profiles", "credentials/fill"].contains(&route) {
             continue;
         }
         // The value of a parameter does not matter to a session that has ended.

@@ -7,12 +7,14 @@ use std::{
 };
 
 use berth::system::identity::{HostKey, TokenAudience};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
     dev::{Answer, Dev, State},
     fleet_host::{join_token, register, registration},
+    login_site::LoginSite,
+    provider_server::{self, ProviderServer},
     replays::add_finished,
     s3::{self, S3Server},
     wait::until,
@@ -134,6 +136,7 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
     responses.extend(search_audit_log(&dev, &jwt).await);
     let leased = use_pool_and_profile(&dev, &mut responses).await;
     let code = use_credentials(&dev, &mut responses).await;
+    use_provider_and_fill(&dev, &mut responses).await;
     let secrets_key = fs::read_to_string(dev.state_dir().join("secrets-key")).unwrap();
     responses.push(use_blob_store(&dev, &mut s3).await);
     for credential in [&dev.api_key, METRICS_TOKEN] {
@@ -162,6 +165,9 @@ async fn no_secret_leaks_into_responses_logs_files_or_command_lines() {
         secret("a password", PASSWORD),
         secret("the secret of one-time codes", TOTP_SECRET),
         secret("the key of stored secrets", secrets_key.trim()),
+        secret("the token of a provider", provider_server::TOKEN),
+        secret("a user name of a provider", provider_server::USER_NAME),
+        secret("a password of a provider", provider_server::PASSWORD),
         secret("the metrics token", METRICS_TOKEN),
         secret("the id of the blob store's key", s3::ACCESS_KEY_ID),
         secret("the blob store's key", s3::SECRET_ACCESS_KEY),
@@ -318,6 +324,59 @@ async fn use_credentials(dev: &Dev, responses: &mut Vec<String>) -> String {
         responses.push(dev.get(path).await.body.to_string());
     }
     text(&dev.get("/credentials/shop/totp-code").await.body["code"])
+}
+
+/// Fills pages with a stored credential and with an item of a provider, with valid and invalid
+/// requests.
+async fn use_provider_and_fill(dev: &Dev, responses: &mut Vec<String>) {
+    let site = LoginSite::serve().await;
+    let server = ProviderServer::start_for(&site.url).await;
+    let provider = json!({"name": "vault", "provider_type": "vendorpassword", "token": provider_server::TOKEN, "base_url": server.base_url});
+    let created = dev
+        .post("/org/credential_providers", provider.clone())
+        .await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    let path = format!("/org/credential_providers/{}", text(&created.body["id"]));
+    let mut unusable = provider.clone();
+    unusable["base_url"] = json!(provider_server::TOKEN);
+    let refused = dev.post("/org/credential_providers", unusable).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    let tested = dev.post(&format!("{path}/test"), json!({})).await;
+    assert_eq!(tested.body["success"], true, "{}", tested.body);
+    let items = dev.get(&format!("{path}/items")).await;
+    assert_eq!(items.status, 200, "{}", items.body);
+    let start_url = format!("{}/login", site.url);
+    let browser = dev
+        .browser(json!({"headless": true, "start_url": start_url}))
+        .await;
+    let id = text(&browser["session_id"]);
+    let fill = format!("/browsers/{id}/credentials/fill");
+    let localhost = json!(["localhost"]);
+    responses.extend([created, refused, tested, items].map(|it| it.body.to_string()));
+    for (request, status) in [
+        (json!({"credential": "shop"}), 403),
+        (
+            json!({"credential": "shop", "fields": [{"name": PASSWORD}]}),
+            400,
+        ),
+        (
+            json!({"credential": "shop", "allowed_domains": localhost}),
+            200,
+        ),
+        (json!({"provider": "vault", "path": "Team/Shop"}), 200),
+    ] {
+        let filled = dev.post(&fill, request).await;
+        assert_eq!(filled.status, status, "{}", filled.body);
+        responses.push(filled.body.to_string());
+    }
+    // A token that the provider refuses.
+    server.fail_with(StatusCode::UNAUTHORIZED);
+    let refused = dev
+        .post(&fill, json!({"provider": "vault", "path": "Team/Shop"}))
+        .await;
+    responses.push(refused.body.to_string());
+    let deleted = dev.delete(&format!("/browsers/{id}")).await;
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
 }
 
 /// Leases a browser of a pool, saves it with a cookie to a profile, and gives it back, with valid

@@ -11,6 +11,7 @@ pub mod files;
 pub mod fleet_agent;
 pub mod fleet_host;
 pub mod live;
+pub mod login_site;
 pub mod page;
 pub mod painter;
 pub mod postgres;
