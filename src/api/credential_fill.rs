@@ -22,7 +22,7 @@ pub struct AgentFillRequest {
     /// registrable domain, and of `allowed_domains`.
     #[schema(value_type = String, min_length = 1, max_length = 253)]
     pub domain: FillDomain,
-    /// Values by the names of their fields: 1–32, of 1–4096 bytes each, with names of 1–255
+    /// Values by the names of their fields: 1–33, of 1–4096 bytes each, with names of 1–255
     /// characters. `username` (or `login`, `identifier`, `user`), `email`, `phone` (or `tel`),
     /// `password` and `code` (or `totp`, `otp`) are found by their meaning, others by a selector or
     /// by the name, id or label of the field.
@@ -213,12 +213,13 @@ impl FillFields {
     }
 }
 
-/// The values of fields by name: 1–32.
+/// The values of fields by name: 1–33.
 #[derive(Clone)]
 pub struct FillValues(BTreeMap<FillFieldName, FillValue>);
 
 impl FillValues {
-    pub const MAX: usize = 32;
+    /// The most values: those of a credential, and a one-time code.
+    pub const MAX: usize = 33;
 
     #[must_use]
     pub fn get(&self, name: &FillFieldName) -> Option<&FillValue> {

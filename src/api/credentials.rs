@@ -223,7 +223,7 @@ impl CredentialDomain {
         };
         let domain = domain.strip_suffix('.').unwrap_or(&domain);
         let is_label = |label: &str| {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
             (1..=63).contains(&label.len()) && label.bytes().all(allowed)
         };
         if domain.len() > Self::MAX || !domain.split('.').all(is_label) {
@@ -401,6 +401,7 @@ mod tests {
             "ex%61mple.com",
             "a..example.com",
             "xn--a.example",
+            "a_b.example.com",
             &format!("{}.example.com", "a".repeat(64)),
             &format!("{}example.com", "a.".repeat(130)),
         ] {

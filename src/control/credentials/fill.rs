@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     CredentialError, StoredCredentials,
@@ -12,7 +13,9 @@ use super::{
 };
 use crate::{
     api::{
-        credential_fill::{FillField, FillFields, FillOutcome, FillResponse, FilledField},
+        credential_fill::{
+            FillDomains, FillField, FillFields, FillOutcome, FillResponse, FilledField,
+        },
         fill::{FillCredentials, FillSource},
         ids::ProjectId,
     },
@@ -30,8 +33,9 @@ const CODE_NAME: &str = "code";
 const CODE_NAMES: [&str; 3] = [CODE_NAME, "totp", "otp"];
 /// The least time for which a code is still valid when it is used.
 const MIN_CODE_TIME: TimeDelta = TimeDelta::seconds(2);
-/// The longest wait for a time step whose code nobody else uses.
-const MAX_CODE_WAIT: Duration = Duration::from_secs(40);
+/// The time in which the values, and a code that nobody else uses, must be there. Many clients give
+/// up after 60 s, and repeat the request: nothing may be written for the first one then.
+const PREPARATION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a page was not filled. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +49,12 @@ pub enum FillPageError {
     /// The field of the request with that index names no value.
     #[error("the source has no such value")]
     UnknownField(usize),
-    #[error("the one-time codes of the next {} s are used by other requests", MAX_CODE_WAIT.as_secs())]
+    #[error("other requests use the one-time codes")]
     CodesUsed,
+    #[error("the values were not available within {} s", PREPARATION_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("the page may be of at most {} domains", FillDomains::MAX)]
+    TooManyDomains,
     #[error(transparent)]
     Agent(#[from] AgentError),
 }
@@ -80,6 +88,7 @@ impl PageFiller {
         id_or_name: &str,
         request: &FillCredentials,
     ) -> Result<FillResponse, FillPageError> {
+        let deadline = Instant::now() + PREPARATION_TIMEOUT;
         let browser = self.browsers.use_active(project, id_or_name).await?;
         let _activity = browser.activity().begin();
         let lease = browser.lease();
@@ -94,14 +103,27 @@ impl PageFiller {
             &request.source,
             page_url.as_deref(),
         );
-        let mut material = found.await?;
+        let found = timeout_at(deadline, found).await;
+        let mut material = found.map_err(|_| FillPageError::Timeout)??;
         check_fields(request.fields.as_ref(), &material)?;
         let source = std::mem::take(&mut material.source);
-        let mut hosts = std::mem::take(&mut material.hosts);
-        if let Some(domains) = &request.allowed_domains {
-            hosts.extend(domains.as_slice().iter().map(|it| it.host().to_string()));
+        let allowed = request.allowed_domains.as_ref();
+        let allowed = allowed.map_or(&[][..], FillDomains::as_slice);
+        let allowed = allowed.iter().map(|domain| domain.host().to_string());
+        let hosts: Vec<String> = material.hosts.drain(..).chain(allowed).collect();
+        if hosts.len() > FillDomains::MAX {
+            return Err(FillPageError::TooManyDomains);
         }
-        let filled = self.fill_from(lease, request, material, &hosts).await;
+        if let Some(fields) = &request.fields {
+            let is_named = |name: &str| {
+                let mut fields = fields.as_slice().iter();
+                fields.any(|field| field.name.as_str() == name)
+            };
+            material.values.retain(|(name, _)| is_named(name));
+        }
+        let filled = self
+            .fill_from(lease, request, material, (&hosts, deadline))
+            .await;
         if let Ok(response) = &filled {
             let count = |outcome| {
                 let fields = response.fields.iter();
@@ -123,7 +145,7 @@ impl PageFiller {
         lease: &Lease,
         request: &FillCredentials,
         material: FillMaterial,
-        hosts: &[String],
+        (hosts, deadline): (&[String], Instant),
     ) -> Result<FillResponse, FillPageError> {
         let FillMaterial {
             domain,
@@ -150,7 +172,8 @@ impl PageFiller {
         if !probed.any(|field| field.outcome == FillOutcome::Found) {
             return fill_without_code(&target, &values, fields, probe, &code_name).await;
         }
-        let reserved = self.reserve(code).await?;
+        let reserved = timeout_at(deadline, self.reserve(code)).await;
+        let reserved = reserved.map_err(|_| FillPageError::CodesUsed)??;
         values.push((code_name.clone(), reserved.code.clone()));
         let filled = target.fill(&values, fields).await;
         if !may_have_written(&filled, &code_name) {
@@ -163,42 +186,56 @@ impl PageFiller {
     /// possible now are used.
     async fn reserve(&self, code: CodeSource) -> Result<ReservedCode, FillPageError> {
         let (holder, secret, options) = match code {
-            CodeSource::Computed(code) => return Ok(ReservedCode { code, step: None }),
+            CodeSource::Computed { holder, code } => {
+                return self.reserve_computed(holder, code).await;
+            }
             CodeSource::Secret {
                 holder,
                 secret,
                 options,
             } => (holder, secret, options),
         };
-        let reserving = async {
-            loop {
-                match self
-                    .credentials
-                    .try_reserve(&holder, &secret, options, Utc::now())
-                    .await?
-                {
-                    Reservation::Reserved(code, end) => {
-                        return Ok(ReservedCode {
-                            code,
-                            step: Some((holder, end)),
-                        });
-                    }
-                    Reservation::WaitUntil(time) => {
-                        let wait = (time - Utc::now()).to_std().unwrap_or_default();
-                        tokio::time::sleep(wait).await;
-                    }
+        let credentials = &self.credentials;
+        loop {
+            let now = Utc::now();
+            match credentials
+                .try_reserve(&holder, &secret, options, now)
+                .await?
+            {
+                Reservation::Reserved(code, end) => {
+                    let step = (holder, end);
+                    return Ok(ReservedCode { code, step });
+                }
+                Reservation::WaitUntil(time) => {
+                    let wait = (time - Utc::now()).to_std().unwrap_or_default();
+                    tokio::time::sleep(wait).await;
                 }
             }
-        };
-        let reserved = tokio::time::timeout(MAX_CODE_WAIT, reserving).await;
-        reserved.map_err(|_| FillPageError::CodesUsed)?
+        }
+    }
+
+    /// Marks the time step in which a provider has computed a code as used.
+    async fn reserve_computed(
+        &self,
+        holder: String,
+        code: SecretString,
+    ) -> Result<ReservedCode, FillPageError> {
+        let end = totp::step_end(totp::DEFAULT_OPTIONS, Utc::now());
+        let used = self.credentials.store.use_totp_step(&holder, end).await;
+        match used.map_err(CredentialError::from)? {
+            true => Ok(ReservedCode {
+                code,
+                step: (holder, end),
+            }),
+            false => Err(FillPageError::CodesUsed),
+        }
     }
 
     /// Makes the time step of a code usable again that was not written.
     async fn release(&self, reserved: &ReservedCode) {
-        if let Some((holder, end)) = &reserved.step
-            && let Err(error) = self.credentials.store.release_totp_step(holder, *end).await
-        {
+        let (holder, end) = &reserved.step;
+        let released = self.credentials.store.release_totp_step(holder, *end);
+        if let Err(error) = released.await {
             tracing::warn!(%error, "cannot release the time step of a one-time code");
         }
     }
@@ -276,7 +313,8 @@ async fn fill_without_code(
 /// A code that no other request uses, and the time step that is marked as used for it.
 struct ReservedCode {
     code: SecretString,
-    step: Option<(String, DateTime<Utc>)>,
+    /// The holder of the secret, and the end of the step.
+    step: (String, DateTime<Utc>),
 }
 
 /// The result of an attempt to reserve a code.
@@ -310,7 +348,7 @@ impl CodeSource {
     fn digits(&self) -> usize {
         match self {
             CodeSource::Secret { options, .. } => options.digits as usize,
-            CodeSource::Computed(code) => code.expose_secret().chars().count(),
+            CodeSource::Computed { code, .. } => code.expose_secret().chars().count(),
         }
     }
 }
@@ -359,8 +397,7 @@ fn may_have_written(filled: &Result<FillResponse, AgentError>, code_name: &str) 
             let mut fields = response.fields.iter();
             fields.any(|field| field.name == code_name && is_written(field))
         }
-        // The agent reports an error only if it has written nothing.
-        Err(AgentError::Rejected { .. }) => false,
-        Err(_) => true,
+        // Of an agent that has written nothing.
+        Err(_) => false,
     }
 }

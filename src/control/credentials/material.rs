@@ -8,12 +8,16 @@ use url::{Host, Url};
 use super::{CredentialError, StoredCredentials, totp};
 use crate::{
     api::{
-        credentials::TotpSecret, fill::FillSource, ids::ProjectId,
+        credential_fill::{FillDomain, FillFieldName},
+        credential_providers::ProviderType,
+        credentials::{CredentialValues, TotpSecret},
+        fill::FillSource,
+        ids::ProjectId,
         public_suffix::registrable_domain,
     },
     control::{
         providers::{
-            FoundItem, ItemSecrets, LookupError, ProviderError,
+            FoundItem, ItemSecrets, LookupError,
             service::{ProviderServiceError, Providers},
         },
         store::{CredentialRow, ProviderListing, TotpOptions},
@@ -21,9 +25,11 @@ use crate::{
 };
 
 /// The most credentials that the error about several matches names.
-const MAX_NAMED: usize = 10;
+const MAX_NAMED: u64 = 10;
 /// The most providers that are asked for an item.
 const MAX_PROVIDERS: u64 = 100;
+/// The most bytes of a value.
+const MAX_VALUE: usize = 4096;
 
 /// Values by their names, without a one-time code.
 pub(super) type Values = Vec<(String, SecretString)>;
@@ -48,8 +54,8 @@ pub(super) enum CodeSource {
         secret: SecretSlice<u8>,
         options: TotpOptions,
     },
-    /// A code that a provider has computed.
-    Computed(SecretString),
+    /// A code that a provider has computed, which is used once in a time step of the usual length.
+    Computed { holder: String, code: SecretString },
 }
 
 /// Why there are no values.
@@ -123,24 +129,18 @@ async fn best_credential(
     project: &ProjectId,
     host: &str,
 ) -> Result<Option<CredentialRow>, MaterialError> {
-    let domains = domains_of(host);
-    let found = credentials.of_domains(project, &domains).await?;
-    let Some(nearest) = domains
-        .iter()
-        .find(|domain| found.iter().any(|row| row.domain == **domain))
-    else {
-        return Ok(None);
-    };
-    let mut matches = found.into_iter().filter(|row| row.domain == *nearest);
-    let (first, others) = (matches.next(), matches.map(|row| row.name));
-    let others: Vec<String> = others.take(MAX_NAMED).collect();
-    match (first, others.is_empty()) {
-        (Some(row), false) => {
-            let names = [vec![row.name], others].concat();
-            Err(MaterialError::Ambiguous(names))
+    for domain in domains_of(host) {
+        let mut found = credentials.of_domain(project, domain, MAX_NAMED).await?;
+        match found.len() {
+            0 => {}
+            1 => return Ok(found.pop()),
+            _ => {
+                let names = found.into_iter().map(|row| row.name);
+                return Err(MaterialError::Ambiguous(names.collect()));
+            }
         }
-        (found, _) => Ok(found),
     }
+    Ok(None)
 }
 
 /// Returns a host and the domains above it, up to its registrable domain.
@@ -161,7 +161,9 @@ fn domains_of(host: &str) -> Vec<&str> {
 
 fn host_of(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
-    if !matches!(url.scheme(), "http" | "https") {
+    // A user name can look like another host.
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    if has_user || !matches!(url.scheme(), "http" | "https") {
         return None;
     }
     match url.host()? {
@@ -202,12 +204,20 @@ async fn of_item(providers: &Providers, found: &FoundItem) -> Result<FillMateria
     let client = client.map_err(ProviderServiceError::from)?;
     let secrets = client.fetch(&found.item.item_ref()).await;
     let secrets = secrets.map_err(ProviderServiceError::from)?;
-    let urls = found.item.urls.iter().chain(&secrets.urls);
-    let hosts: BTreeSet<String> = urls.filter_map(|url| host_of_item_url(url)).collect();
+    // The list may be older than the item.
+    let listed = match row.provider_type {
+        ProviderType::Kv => &found.item.urls[..],
+        ProviderType::VendorPassword => &[],
+    };
+    let urls = listed.iter().chain(&secrets.urls);
+    let hosts = urls.filter_map(|url| host_of_item_url(url));
+    let hosts: BTreeSet<String> = hosts
+        .map(|host| registrable_domain(&host).map(str::to_owned).unwrap_or(host))
+        .collect();
     let mut hosts = hosts.into_iter();
     let domain = hosts.next().ok_or(MaterialError::NoDomain)?;
     let holder = format!("{}/{}/{}", row.id, found.item.vault_id, found.item.id);
-    let code = code_of_item(&secrets, holder)?;
+    let code = code_of_item(&secrets, holder);
     let values = values_of_item(secrets);
     if values.is_empty() && code.is_none() {
         return Err(MaterialError::Empty);
@@ -223,31 +233,31 @@ async fn of_item(providers: &Providers, found: &FoundItem) -> Result<FillMateria
 
 /// Returns the host of a URL that a person has entered, perhaps without a scheme.
 fn host_of_item_url(url: &str) -> Option<String> {
-    match url.contains("://") {
+    let host = match url.contains("://") {
         true => host_of(url),
         false => host_of(&format!("https://{url}")),
+    };
+    host.filter(|host| FillDomain::parse(host).is_ok())
+}
+
+/// Returns the source of one-time codes of an item. A secret that cannot be used, such as that of
+/// another kind of codes, is none.
+fn code_of_item(secrets: &ItemSecrets, holder: String) -> Option<CodeSource> {
+    let secret = secrets.totp_secret.as_ref();
+    let secret = secret.map(|secret| TotpSecret::parse(secret.expose_secret().to_owned()));
+    match (secret, secrets.one_time_code.clone()) {
+        (Some(Ok(secret)), _) => Some(CodeSource::Secret {
+            holder,
+            options: totp::options_of(&secret),
+            secret: secret.bytes,
+        }),
+        (_, Some(code)) => Some(CodeSource::Computed { holder, code }),
+        (_, None) => None,
     }
 }
 
-fn code_of_item(
-    secrets: &ItemSecrets,
-    holder: String,
-) -> Result<Option<CodeSource>, MaterialError> {
-    let Some(secret) = &secrets.totp_secret else {
-        let code = secrets.one_time_code.clone();
-        return Ok(code.map(CodeSource::Computed));
-    };
-    let parsed = TotpSecret::parse(secret.expose_secret().to_owned());
-    let invalid = ProviderError::InvalidResponse("the secret of one-time codes is malformed");
-    let secret = parsed.map_err(|_| ProviderServiceError::from(invalid))?;
-    Ok(Some(CodeSource::Secret {
-        holder,
-        options: totp::options_of(&secret),
-        secret: secret.bytes,
-    }))
-}
-
-/// Returns the values of an item. Its user name and password precede fields with their names.
+/// Returns the values of an item that can be filled: as many as a credential may have. Its user
+/// name and password precede fields with their names.
 fn values_of_item(secrets: ItemSecrets) -> Values {
     let mut values = Values::new();
     let named = [
@@ -262,6 +272,11 @@ fn values_of_item(secrets: ItemSecrets) -> Values {
             values.push((field.name, field.value));
         }
     }
+    values.retain(|(name, value)| {
+        let bytes = value.expose_secret().len();
+        (1..=MAX_VALUE).contains(&bytes) && FillFieldName::parse(name.clone()).is_ok()
+    });
+    values.truncate(CredentialValues::MAX);
     values
 }
 
@@ -291,6 +306,9 @@ mod tests {
             ("example.com/login", Some("example.com")),
             ("http://[::1]/", Some("[::1]")),
             ("ftp://example.com", None),
+            ("https://example.com@other.example", None),
+            ("alice@other.example", None),
+            ("mailto:alice@other.example", None),
             ("javascript:alert(1)", None),
             ("", None),
             ("not a host", None),

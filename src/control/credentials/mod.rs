@@ -6,7 +6,8 @@
 //! - [`material`]: finds the values for a page. [`fill`]: fills it with them.
 
 use chrono::{DateTime, Utc};
-use secrecy::{SecretSlice, SecretString};
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use subtle::ConstantTimeEq;
 
 use self::totp::OneTimeCode;
 use super::{
@@ -33,8 +34,6 @@ pub mod totp;
 
 use fields::{TOTP_FIELD, value_field, value_name};
 
-/// The most credentials that are considered for a page.
-const MAX_MATCHES: u64 = 100;
 /// The most attempts of a change while other requests change the credential, too.
 const MAX_UPDATE_ATTEMPTS: usize = 8;
 
@@ -127,7 +126,7 @@ impl StoredCredentials {
         );
         let secret = request.totp_secret.and_then(TotpSecretChange::secret);
         let totp = match &secret {
-            Some(secret) => Some(requested.of_new_secret(secret, None)),
+            Some(secret) => Some(requested.of_new_secret(secret)),
             None => {
                 requested.reject_without_secret()?;
                 None
@@ -268,10 +267,28 @@ impl StoredCredentials {
             name: request.name.as_ref().map(|name| name.as_str().to_owned()),
             sso_provider,
             totp,
-            has_new_totp_secret: secret.is_some(),
+            has_new_totp_secret: self.is_other_secret(row, secret).await?,
             removed_fields: removed,
             written_fields: written.await?,
         }))
+    }
+
+    /// Returns whether a secret has other codes than the one of a credential, whose used codes must
+    /// not become usable again.
+    async fn is_other_secret(
+        &self,
+        row: &CredentialRow,
+        secret: Option<&SecretSlice<u8>>,
+    ) -> Result<bool, CredentialError> {
+        let Some(secret) = secret else {
+            return Ok(false);
+        };
+        if row.totp.is_none() {
+            return Ok(true);
+        }
+        let current = self.totp_secret(row).await?;
+        let is_same = current.expose_secret().ct_eq(secret.expose_secret());
+        Ok(!bool::from(is_same))
     }
 
     /// Deletes a credential with its secrets.
@@ -299,15 +316,14 @@ impl StoredCredentials {
         Ok(totp::code_at(&secret, options, (self.clock)()))
     }
 
-    /// Returns credentials of a project that have one of the domains.
-    pub(super) async fn of_domains(
+    /// Returns up to `limit` credentials of a project for a domain.
+    pub(super) async fn of_domain(
         &self,
         project: &ProjectId,
-        domains: &[&str],
+        domain: &str,
+        limit: u64,
     ) -> Result<Vec<CredentialRow>, CredentialError> {
-        let found = self
-            .store
-            .credentials_of_domains(project, domains, MAX_MATCHES);
+        let found = self.store.credentials_of_domain(project, domain, limit);
         Ok(found.await?)
     }
 
@@ -383,16 +399,9 @@ impl RequestedOptions {
         }
     }
 
-    /// Returns the options of a new secret. Those of the request come before those of its URI, and
-    /// these before the current ones.
-    fn of_new_secret(self, secret: &TotpSecret, current: Option<TotpOptions>) -> TotpOptions {
-        let default = totp::DEFAULT_OPTIONS;
-        let of_uri = RequestedOptions {
-            algorithm: secret.algorithm,
-            digits: secret.digits,
-            period: secret.period,
-        };
-        self.over(of_uri.over(current.unwrap_or(default)))
+    /// Returns the options of a new secret. Those of the request come before those of its URI.
+    fn of_new_secret(self, secret: &TotpSecret) -> TotpOptions {
+        self.over(totp::options_of(secret))
     }
 
     /// Returns the new options of a credential, or `None` if they do not change.
@@ -402,9 +411,7 @@ impl RequestedOptions {
         current: Option<TotpOptions>,
     ) -> Result<Option<Option<TotpOptions>>, CredentialError> {
         match (secret, current) {
-            (Some(TotpSecretChange::Set(secret)), _) => {
-                Ok(Some(Some(self.of_new_secret(secret, current))))
-            }
+            (Some(TotpSecretChange::Set(secret)), _) => Ok(Some(Some(self.of_new_secret(secret)))),
             (None, Some(_)) if self.is_empty() => Ok(None),
             (None, Some(current)) => Ok(Some(Some(self.over(current)))),
             (Some(TotpSecretChange::Remove), _) | (None, None) => {

@@ -6,7 +6,7 @@ use deserr::errors::JsonError;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use super::*;
+use super::{fill::Reservation, *};
 use crate::control::{
     secrets::key_ring::KeyRing,
     store::{SealedField, test_database::TestDatabase},
@@ -200,13 +200,64 @@ async fn time_step_is_used_once() {
     assert!(!store.use_totp_step(holder, at(90)).await.unwrap());
     // Of a code that nobody has seen.
     store.release_totp_step(holder, at(90)).await.unwrap();
+    assert!(!store.use_totp_step(holder, at(60)).await.unwrap());
     assert!(store.use_totp_step(holder, at(90)).await.unwrap());
-    // A new secret has other codes.
+    // The same secret has the same codes, and a new one has others.
+    let same = json!({"totp_secret": "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ"});
+    fixture.update("one", same).await;
+    assert!(!store.use_totp_step(holder, at(90)).await.unwrap());
     let changes = json!({"totp_secret": "MFRGGZDFMZTWQ2LKMFRGGZDFMZTWQ2LK"});
     fixture.update("one", changes).await;
     assert!(store.use_totp_step(holder, at(30)).await.unwrap());
     assert_eq!(store.purge_totp_steps(at(30)).await.unwrap(), 0);
     assert_eq!(store.purge_totp_steps(at(31)).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn concurrent_fills_use_distinct_time_steps() {
+    const FILLS: usize = 100;
+    let fixture = Fixture::new().await;
+    let row = fixture.create(0, "one", "example.com").await;
+    let (credentials, options) = (&fixture.credentials, row.totp.unwrap());
+    let secret = credentials.totp_secret(&row).await;
+    let secret = secret.map_err(|error| error.to_string()).unwrap();
+    let start = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+    let reserve = async |_: usize| {
+        let mut now = start;
+        loop {
+            let reserved = credentials.try_reserve(row.id.as_str(), &secret, options, now);
+            match reserved.await.map_err(|error| error.to_string()).unwrap() {
+                Reservation::Reserved(code, end) => return (code, end),
+                Reservation::WaitUntil(time) => now = time,
+            }
+        }
+    };
+    let reserved = futures::future::join_all((0..FILLS).map(reserve)).await;
+    let ends: HashSet<_> = reserved.iter().map(|(_, end)| *end).collect();
+    assert_eq!(ends.len(), FILLS);
+    for (code, end) in &reserved {
+        let expected = totp::code_at(&secret, options, *end - chrono::TimeDelta::seconds(1));
+        assert_eq!(code.expose_secret(), expected.code.expose_secret());
+    }
+    // None of them was skipped.
+    let last = *ends.iter().max().unwrap();
+    assert_eq!((last - start).num_seconds(), 30 * FILLS as i64);
+}
+
+#[tokio::test]
+async fn code_that_ends_too_soon_is_not_reserved() {
+    let fixture = Fixture::new().await;
+    let row = fixture.create(0, "one", "example.com").await;
+    let (credentials, options) = (&fixture.credentials, row.totp.unwrap());
+    let secret = credentials.totp_secret(&row).await;
+    let secret = secret.map_err(|error| error.to_string()).unwrap();
+    let late = DateTime::from_timestamp(1_800_000_029, 0).unwrap();
+    let reserved = credentials.try_reserve(row.id.as_str(), &secret, options, late);
+    let reserved = reserved.await.map_err(|error| error.to_string()).unwrap();
+    let Reservation::WaitUntil(next) = reserved else {
+        panic!("reserved a code that ends within a second");
+    };
+    assert_eq!(next.timestamp(), 1_800_000_030);
 }
 
 #[tokio::test]

@@ -64,6 +64,18 @@ impl AgentError {
         matches!(self, AgentError::Rejected { status, .. } if *status == StatusCode::NOT_FOUND)
     }
 
+    /// Returns whether the agent may have done what was asked for. Its own errors, but for that of
+    /// a defect, say that it has not.
+    #[must_use]
+    pub fn may_follow_effects(&self) -> bool {
+        match self {
+            AgentError::Rejected { status, .. } => *status == StatusCode::INTERNAL_SERVER_ERROR,
+            AgentError::Unreachable(_)
+            | AgentError::Timeout(_)
+            | AgentError::InvalidResponse(_) => true,
+        }
+    }
+
     /// Renames the fields in the error details to their names in the client's request.
     fn with_field_names(mut self, name: impl Fn(&str) -> String) -> Self {
         if let AgentError::Rejected { error, .. } = &mut self {

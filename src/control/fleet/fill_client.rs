@@ -7,7 +7,9 @@ use secrecy::{ExposeSecret, SecretString, zeroize::Zeroizing};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::agent_client::{AgentClient, AgentEndpoint, AgentError};
-use crate::api::credential_fill::{FillField, FillResponse, FrontPageAddress};
+use crate::api::credential_fill::{
+    FillField, FillOutcome, FillResponse, FilledField, FrontPageAddress,
+};
 
 /// The bytes of the body of a request beside its values.
 const BODY_OVERHEAD: usize = 16 << 10;
@@ -23,6 +25,25 @@ pub struct AgentFill<'a> {
     pub submit: bool,
     /// Finds the fields and writes nothing.
     pub dry_run: bool,
+}
+
+impl AgentFill<'_> {
+    /// Returns the response if the agent has not reported what it has done.
+    pub(super) fn unknown_response(&self) -> FillResponse {
+        let names: Vec<&str> = match self.fields {
+            Some(fields) => fields.iter().map(|field| field.name.as_str()).collect(),
+            None => self.values.iter().map(|(name, _)| name.as_str()).collect(),
+        };
+        let fields = names.into_iter().map(|name| FilledField {
+            name: name.to_owned(),
+            outcome: FillOutcome::Unknown,
+        });
+        FillResponse {
+            fields: fields.collect(),
+            submitted: false,
+            url: String::new(),
+        }
+    }
 }
 
 impl AgentClient {
@@ -97,5 +118,48 @@ impl Serialize for ExposedField<'_> {
             map.serialize_entry("selector", selector.as_str())?;
         }
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deserr::errors::JsonError;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::credential_fill::{AgentFillRequest, FillFields};
+
+    #[test]
+    fn agent_reads_each_field_of_a_request() {
+        let fields = json!([{"name": "password", "selector": "#p"}, {"name": "username"}]);
+        let fields = deserr::deserialize::<FillFields, _, JsonError>(fields).unwrap();
+        let values = [
+            ("username".to_owned(), SecretString::from("a \"name\"")),
+            ("password".to_owned(), SecretString::from("ü".repeat(2048))),
+        ];
+        let fill = AgentFill {
+            domain: "example.com",
+            values: &values,
+            fields: Some(fields.as_slice()),
+            allowed_domains: &["login.example".to_owned()],
+            submit: true,
+            dry_run: true,
+        };
+        let body = serde_json::to_value(&fill).unwrap();
+        let read = deserr::deserialize::<AgentFillRequest, _, JsonError>(body);
+        let read = read.map_err(|error| error.to_string()).unwrap();
+        assert_eq!(read.domain.host().to_string(), "example.com");
+        assert_eq!(read.fields, Some(fields.clone()));
+        assert_eq!(read.allowed_domains.unwrap().as_slice().len(), 1);
+        assert_eq!((read.submit, read.dry_run), (Some(true), Some(true)));
+        for (name, value) in read.values.iter() {
+            let mut sent = values.iter();
+            let (_, sent) = sent.find(|(sent, _)| sent == name.as_str()).unwrap();
+            assert_eq!(value.expose(), sent.expose_secret());
+        }
+        let unknown = fill.unknown_response();
+        let names: Vec<_> = unknown.fields.iter().map(|field| &*field.name).collect();
+        assert_eq!(names, ["password", "username"]);
+        assert!(!unknown.submitted);
     }
 }

@@ -181,11 +181,19 @@ impl Lease {
         client.restore_user_data(&agent, archive, timeout).await
     }
 
-    /// Fills the page in front.
+    /// Fills the page in front. If the agent does not respond, the outcome of the fields is
+    /// unknown: an error would make clients repeat what they may have submitted.
     pub async fn fill_credentials(&self, fill: &AgentFill<'_>) -> Result<FillResponse, AgentError> {
         let client = self.host.client();
         let agent = self.agent().await?;
-        client.fill_credentials(&agent, fill, CALL_TIMEOUT).await
+        let filled = client.fill_credentials(&agent, fill, CALL_TIMEOUT).await;
+        match filled {
+            Err(error) if !fill.dry_run && error.may_follow_effects() => {
+                tracing::warn!(%error, "the outcome of a fill is unknown");
+                Ok(fill.unknown_response())
+            }
+            filled => filled,
+        }
     }
 
     /// Returns the URL of the page in front, without its query and its fragment.

@@ -273,15 +273,15 @@ impl Store {
         Ok(names)
     }
 
-    /// Returns up to `limit` credentials of `project` that have one of the domains.
-    pub async fn credentials_of_domains(
+    /// Returns up to `limit` credentials of `project` for a domain.
+    pub async fn credentials_of_domain(
         &self,
         project: &ProjectId,
-        domains: &[&str],
+        domain: &str,
         limit: u64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
         let rows = of_project(project)
-            .filter(credential::Column::Domain.is_in(domains.iter().copied()))
+            .filter(credential::Column::Domain.eq(domain))
             .order_by_asc(credential::Column::Name)
             .limit(limit)
             .all(&self.db)

@@ -38,7 +38,10 @@ impl Store {
         holder: &str,
         end: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        totp_step::Entity::delete_many()
+        // The steps before it stay used.
+        let before = to_millis(end) - 1;
+        totp_step::Entity::update_many()
+            .col_expr(totp_step::Column::EndsAt, Expr::value(before))
             .filter(totp_step::Column::Holder.eq(holder))
             .filter(totp_step::Column::EndsAt.eq(to_millis(end)))
             .exec(&self.writer)

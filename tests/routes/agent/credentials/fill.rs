@@ -504,7 +504,7 @@ async fn page_that_navigates_discloses_no_value_to_another_site() {
 async fn invalid_request_is_400() {
     let agent = Start::without_browser().listening().await;
     let long = "x".repeat(4097);
-    let many: Value = (0..33)
+    let many: Value = (0..34)
         .map(|index| (format!("v{index}"), json!("x")))
         .collect();
     let valid = json!({"domain": "example.com", "values": {"username": "a", "password": "b"}});

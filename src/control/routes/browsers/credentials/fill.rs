@@ -74,6 +74,10 @@ impl From<FillPageError> for ApiError {
             error @ FillPageError::CodesUsed => {
                 ApiError::unavailable(error.to_string(), CODE_RETRY_DELAY)
             }
+            error @ FillPageError::Timeout => ApiError::timeout(error.to_string()),
+            error @ FillPageError::TooManyDomains => {
+                ApiError::bad_field("allowed_domains", error.to_string())
+            }
             FillPageError::Agent(error) => agent_error(error),
         }
     }
