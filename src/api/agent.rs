@@ -16,6 +16,9 @@ pub struct Health {
     pub version: String,
     /// Seconds since the agent started.
     pub uptime_seconds: u64,
+    /// Milliseconds since the agent started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime_ms: Option<u64>,
     pub chromium: ChromiumStatus,
     pub display: DisplayStatus,
     /// The memory of the machine. Absent if it cannot be read.

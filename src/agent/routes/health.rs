@@ -54,6 +54,7 @@ pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
         status: "ok".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: started_at.elapsed().as_secs(),
+        uptime_ms: u64::try_from(started_at.elapsed().as_millis()).ok(),
         chromium: describe(&status),
         display: agent::DisplayStatus {
             state: state.to_owned(),

@@ -383,7 +383,12 @@ async fn attempt(
         return Ok(());
     }
     check_run(lease, run).await?;
-    Ok(save.receive().await?)
+    save.receive().await?;
+    // The agent may have been started again before the request reached it.
+    match check_run(lease, run).await {
+        Err(EndingSaveError::Restarted) => Err(EndingSaveError::Restarted),
+        _ => Ok(()),
+    }
 }
 
 /// Checks that the agent and Chromium are still those of a run, or finds out which one that is.

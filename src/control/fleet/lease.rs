@@ -32,7 +32,7 @@ const MIN_RESTORE_RATE: u64 = 2 << 20;
 /// ended unexpectedly, begins another one.
 #[derive(Debug, Clone, Copy)]
 pub struct BrowserRun {
-    /// The bounds of the time when the agent was started. It reports full seconds.
+    /// The bounds of the time when the agent was started.
     started: (Instant, Instant),
     /// The number of times that Chromium ended unexpectedly.
     unexpected_ends: u64,
@@ -41,8 +41,15 @@ pub struct BrowserRun {
 impl BrowserRun {
     /// Returns the run of an agent that has reported this between two times.
     fn new(health: &Health, sent: Instant, received: Instant) -> Option<BrowserRun> {
-        let uptime = Duration::from_secs(health.uptime_seconds);
-        let longest = uptime.checked_add(Duration::from_secs(1))?;
+        let (uptime, precision) = match health.uptime_ms {
+            Some(uptime) => (Duration::from_millis(uptime), Duration::from_millis(1)),
+            // Of an agent of an earlier version.
+            None => {
+                let uptime = Duration::from_secs(health.uptime_seconds);
+                (uptime, Duration::from_secs(1))
+            }
+        };
+        let longest = uptime.checked_add(precision)?;
         Some(BrowserRun {
             started: (sent.checked_sub(longest)?, received.checked_sub(uptime)?),
             unexpected_ends: health.chromium.restarts,
