@@ -33,8 +33,8 @@ const CODE_NAME: &str = "code";
 const CODE_NAMES: [&str; 3] = [CODE_NAME, "totp", "otp"];
 /// The least time for which a code is still valid when it is used.
 const MIN_CODE_TIME: TimeDelta = TimeDelta::seconds(2);
-/// The time in which the values, and a code that nobody else uses, must be there. Many clients give
-/// up after 60 s, and repeat the request: nothing may be written for the first one then.
+/// The time in which the values, and a code that no other request uses, must be there. Many clients
+/// give up after 60 s, and repeat the request: nothing may be written for the first one then.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a page was not filled. Nothing was written.

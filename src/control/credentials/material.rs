@@ -3,13 +3,11 @@
 use std::collections::BTreeSet;
 
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
-use url::{Host, Url};
 
 use super::{CredentialError, StoredCredentials, totp};
 use crate::{
     api::{
         credential_fill::{FillDomain, FillFieldName},
-        credential_providers::ProviderType,
         credentials::{CredentialValues, TotpSecret},
         fill::FillSource,
         ids::ProjectId,
@@ -17,8 +15,8 @@ use crate::{
     },
     control::{
         providers::{
-            FoundItem, ItemSecrets, LookupError,
-            service::{ProviderServiceError, Providers},
+            FoundItem, ItemSecrets, LookupError, ProviderConfig, ProviderKind, host_of,
+            service::{MAX_PROVIDERS, ProviderServiceError, Providers},
         },
         store::{CredentialRow, ProviderListing, TotpOptions},
     },
@@ -26,8 +24,6 @@ use crate::{
 
 /// The most credentials that the error about several matches names.
 const MAX_NAMED: u64 = 10;
-/// The most providers that are asked for an item.
-const MAX_PROVIDERS: u64 = 100;
 /// The most bytes of a value.
 const MAX_VALUE: usize = 4096;
 
@@ -97,7 +93,7 @@ pub(super) async fn find(
             let row = providers.find(provider.as_str()).await?;
             let config = providers.config(&row).await?;
             let found = providers.clients().find_by_path(&config, path.as_str());
-            of_item(providers, &found.await?).await
+            of_item(providers, &config, &found.await?).await
         }
         FillSource::Page => {
             let host = page_url.and_then(host_of).ok_or(MaterialError::NoHost)?;
@@ -114,10 +110,13 @@ pub(super) async fn find(
                     configs.push(providers.config(&row).await?);
                 }
             }
-            match providers.clients().find_by_host(&configs, &host).await {
-                Err(LookupError::NotFound) => Err(MaterialError::NoMatch(host)),
-                found => of_item(providers, &found?).await,
-            }
+            let found = match providers.clients().find_by_host(&configs, &host).await {
+                Err(LookupError::NotFound) => return Err(MaterialError::NoMatch(host)),
+                found => found?,
+            };
+            let mut configs = configs.iter();
+            let config = configs.find(|config| config.id == found.provider_id);
+            of_item(providers, config.ok_or(LookupError::NotFound)?, &found).await
         }
     }
 }
@@ -159,19 +158,6 @@ fn domains_of(host: &str) -> Vec<&str> {
     domains
 }
 
-fn host_of(url: &str) -> Option<String> {
-    let url = Url::parse(url).ok()?;
-    // A user name can look like another host.
-    let has_user = !url.username().is_empty() || url.password().is_some();
-    if has_user || !matches!(url.scheme(), "http" | "https") {
-        return None;
-    }
-    match url.host()? {
-        Host::Domain(domain) => Some(domain.trim_end_matches('.').to_owned()),
-        address => Some(address.to_string()),
-    }
-}
-
 async fn of_credential(
     credentials: &StoredCredentials,
     row: &CredentialRow,
@@ -197,17 +183,19 @@ async fn of_credential(
     })
 }
 
-async fn of_item(providers: &Providers, found: &FoundItem) -> Result<FillMaterial, MaterialError> {
-    let row = providers.get(&found.provider_id).await?;
-    let config = providers.config(&row).await?;
-    let client = providers.clients().client(&config);
+async fn of_item(
+    providers: &Providers,
+    config: &ProviderConfig,
+    found: &FoundItem,
+) -> Result<FillMaterial, MaterialError> {
+    let client = providers.clients().client(config);
     let client = client.map_err(ProviderServiceError::from)?;
     let secrets = client.fetch(&found.item.item_ref()).await;
     let secrets = secrets.map_err(ProviderServiceError::from)?;
     // The list may be older than the item.
-    let listed = match row.provider_type {
-        ProviderType::Kv => &found.item.urls[..],
-        ProviderType::VendorPassword => &[],
+    let listed = match config.provider_type {
+        ProviderKind::Kv => &found.item.urls[..],
+        ProviderKind::VendorPassword => &[],
     };
     let urls = listed.iter().chain(&secrets.urls);
     let hosts = urls.filter_map(|url| host_of_item_url(url));
@@ -216,14 +204,14 @@ async fn of_item(providers: &Providers, found: &FoundItem) -> Result<FillMateria
         .collect();
     let mut hosts = hosts.into_iter();
     let domain = hosts.next().ok_or(MaterialError::NoDomain)?;
-    let holder = format!("{}/{}/{}", row.id, found.item.vault_id, found.item.id);
+    let holder = format!("{}/{}/{}", config.id, found.item.vault_id, found.item.id);
     let code = code_of_item(&secrets, holder);
     let values = values_of_item(secrets);
     if values.is_empty() && code.is_none() {
         return Err(MaterialError::Empty);
     }
     Ok(FillMaterial {
-        source: format!("{}/{}", row.id, found.item.id),
+        source: format!("{}/{}", config.id, found.item.id),
         domain,
         hosts: hosts.collect(),
         values,
@@ -231,13 +219,9 @@ async fn of_item(providers: &Providers, found: &FoundItem) -> Result<FillMateria
     })
 }
 
-/// Returns the host of a URL that a person has entered, perhaps without a scheme.
+/// Returns the host of a URL of an item, if it is one that an agent fills.
 fn host_of_item_url(url: &str) -> Option<String> {
-    let host = match url.contains("://") {
-        true => host_of(url),
-        false => host_of(&format!("https://{url}")),
-    };
-    host.filter(|host| FillDomain::parse(host).is_ok())
+    host_of(url).filter(|host| FillDomain::parse(host).is_ok())
 }
 
 /// Returns the source of one-time codes of an item. A secret that cannot be used, such as that of

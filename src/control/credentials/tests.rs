@@ -198,7 +198,7 @@ async fn time_step_is_used_once() {
     assert!(!store.use_totp_step(holder, at(30)).await.unwrap());
     assert!(store.use_totp_step(holder, at(90)).await.unwrap());
     assert!(!store.use_totp_step(holder, at(90)).await.unwrap());
-    // Of a code that nobody has seen.
+    // Of a code that was not written.
     store.release_totp_step(holder, at(90)).await.unwrap();
     assert!(!store.use_totp_step(holder, at(60)).await.unwrap());
     assert!(store.use_totp_step(holder, at(90)).await.unwrap());

@@ -208,7 +208,7 @@ impl PageHost {
 
 /// Returns the host of a URL of an item, whose scheme may be missing. URLs with a user name have
 /// none: `mailto:a@example.com` and `https://example.com@other.example` look like another host.
-fn host_of(url: &str) -> Option<String> {
+pub(in crate::control) fn host_of(url: &str) -> Option<String> {
     let url = if url.contains("://") {
         Url::parse(url)
     } else {

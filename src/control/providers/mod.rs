@@ -44,6 +44,7 @@ use url::Url;
 pub use client::ProviderClient;
 pub use clients::{MAX_CLIENTS, ProviderClients};
 pub use error::ProviderError;
+pub(super) use lookup::host_of;
 pub use lookup::{FoundItem, LookupError, MatchedBy};
 pub use resilience::ProviderTimings;
 pub use transport::{check_base_url, check_token};

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The most providers of the organization.
-const MAX_PROVIDERS: u64 = 100;
+pub const MAX_PROVIDERS: u64 = 100;
 const DEFAULT_CACHE_TTL_SECONDS: u32 = 300;
 /// The most attempts of a change while other requests change the provider, too.
 const MAX_UPDATE_ATTEMPTS: usize = 8;

@@ -68,17 +68,14 @@ impl Secrets {
     /// # Errors
     /// Names the missing key.
     pub async fn open(store: Store, ring: KeyRing) -> Result<Secrets, SecretError> {
-        for usage in store.data_key_usage().await? {
-            ring.find(&usage.key_id)?;
+        // A key of another ring has another id, so this also finds rows that were changed.
+        for wrapped in store.data_key_of_each_key().await? {
+            data_keys::unwrap(&ring, &wrapped)?;
         }
         if let Some(primary) = ring.primary_id()
             && store.is_retired_key(primary).await?
         {
             return Err(SecretError::RetiredKey(primary.to_owned()));
-        }
-        // A key of another ring has another id, so this finds rows that were changed.
-        for wrapped in store.data_key_of_each_key().await? {
-            data_keys::unwrap(&ring, &wrapped)?;
         }
         let secrets = Secrets {
             inner: Arc::new(Inner { store, ring }),

@@ -32,7 +32,7 @@ impl Store {
         Ok(used > 0)
     }
 
-    /// Makes a time step usable again whose code was shown to nobody, unless a later one was used.
+    /// Makes a time step usable again whose code was not written, unless a later one was used.
     pub async fn release_totp_step(
         &self,
         holder: &str,
