@@ -1,5 +1,5 @@
 //! `make bench` compares Berth with its alternatives (Node with playwright-core, nginx, xdotool,
-//! xclip, ffmpeg and others) in one run on one machine.
+//! xclip, ffmpeg, oathtool and others) in one run on one machine.
 //!
 //! Samples of Berth and of the baseline alternate, so that other load affects both. Each drives its
 //! own Chromium, started with the same flags.
@@ -14,8 +14,10 @@
 mod archive;
 mod cdp;
 mod create;
+mod credential;
 mod execute;
 mod figures;
+mod fill;
 mod fixtures;
 mod fleet;
 mod input;
@@ -25,6 +27,7 @@ mod profile;
 mod proxy;
 mod recording;
 mod screen;
+mod secret;
 mod session;
 mod start;
 mod watch;
@@ -33,7 +36,7 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 18] = [
     "execute",
     "start",
     "session",
@@ -49,6 +52,9 @@ const SECTIONS: [&str; 15] = [
     "recording",
     "profile",
     "archive",
+    "secret",
+    "credential",
+    "fill",
 ];
 
 #[tokio::main(worker_threads = 1)]
@@ -117,7 +123,10 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
             "screen" => screen::measure(figures, &agent, &site).await?,
             "recording" => recording::measure(figures, &agent, &site).await?,
             "profile" => profile::measure(figures, &agent).await?,
-            _ => archive::measure(figures, &agent, &site).await?,
+            "archive" => archive::measure(figures, &agent, &site).await?,
+            "secret" => secret::measure(figures).await?,
+            "credential" => credential::measure(figures).await?,
+            _ => fill::measure(figures, &agent, &site).await?,
         }
     }
     agent.stop().await?;
