@@ -8,6 +8,7 @@ use super::{CredentialError, StoredCredentials, totp};
 use crate::{
     api::{
         credential_fill::{FillDomain, FillFieldName},
+        credential_providers::ProviderType,
         credentials::{CredentialValues, TotpSecret},
         fill::FillSource,
         ids::ProjectId,
@@ -15,7 +16,7 @@ use crate::{
     },
     control::{
         providers::{
-            FoundItem, ItemSecrets, LookupError, ProviderConfig, ProviderKind, host_of,
+            FoundItem, ItemSecrets, LookupError, ProviderConfig, host_of,
             service::{MAX_PROVIDERS, ProviderServiceError, Providers},
         },
         store::{CredentialRow, ProviderListing, TotpOptions},
@@ -194,8 +195,8 @@ async fn of_item(
     let secrets = secrets.map_err(ProviderServiceError::from)?;
     // The list may be older than the item.
     let listed = match config.provider_type {
-        ProviderKind::Kv => &found.item.urls[..],
-        ProviderKind::VendorPassword => &[],
+        ProviderType::Kv => &found.item.urls[..],
+        ProviderType::VendorPassword => &[],
     };
     let urls = listed.iter().chain(&secrets.urls);
     let hosts = urls.filter_map(|url| host_of_item_url(url));

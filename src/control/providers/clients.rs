@@ -140,7 +140,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{control::providers::ProviderKind, system::outbound::tests::loopback_client};
+    use crate::{
+        api::credential_providers::ProviderType, system::outbound::tests::loopback_client,
+    };
 
     fn clients() -> ProviderClients {
         ProviderClients::new(loopback_client(), ProviderTimings::default())
@@ -150,7 +152,7 @@ mod tests {
         ProviderConfig {
             id: id.to_owned(),
             name: id.to_owned(),
-            provider_type: ProviderKind::Kv,
+            provider_type: ProviderType::Kv,
             base_url: "https://vault.example/".parse().unwrap(),
             token: "token".into(),
             cache_ttl: Duration::from_secs(300),
@@ -180,7 +182,7 @@ mod tests {
 
         type Change = fn(&mut ProviderConfig);
         let changes: [Change; 4] = [
-            |config| config.provider_type = ProviderKind::VendorPassword,
+            |config| config.provider_type = ProviderType::VendorPassword,
             |config| config.base_url = "https://other.example/".parse().unwrap(),
             |config| config.token = "other".into(),
             |config| config.cache_ttl = Duration::ZERO,

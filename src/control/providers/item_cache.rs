@@ -24,7 +24,7 @@ pub(super) struct ItemCache {
 #[derive(Default)]
 struct CacheState {
     list: Option<CachedList>,
-    /// The fetch that is under way. It ends when its last caller leaves.
+    /// The fetch that is under way.
     fetch: Option<WeakShared<ItemsFuture>>,
 }
 
@@ -42,6 +42,9 @@ impl ItemCache {
     }
 
     /// Returns the list that is cached at `now`, or that of `fetch`. Errors are not cached.
+    ///
+    /// A fetch whose list is cached goes on without callers: otherwise one that takes longer than
+    /// they wait would never end.
     pub(super) async fn get_or_fetch<F>(
         self: &Arc<Self>,
         now: Instant,
@@ -60,6 +63,9 @@ impl ItemCache {
             under_way.unwrap_or_else(|| {
                 let shared = self.clone().store(now, fetch()).boxed().shared();
                 state.fetch = shared.downgrade();
+                if !self.ttl.is_zero() {
+                    tokio::spawn(shared.clone());
+                }
                 shared
             })
         };
@@ -190,8 +196,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fetch_without_callers_is_dropped() {
+    async fn fetch_without_callers_ends_only_if_its_list_is_not_cached() {
         let (cache, now) = (ItemCache::new(TTL), Instant::now());
+        let release = Arc::new(Notify::new());
+        let released = release.clone();
+        let mut slow = Box::pin(cache.get_or_fetch(now, || async move {
+            released.notified().await;
+            Ok(list(3))
+        }));
+        assert!(poll!(&mut slow).is_pending());
+        drop(slow);
+        release.notify_one();
+        assert_eq!(get(&cache, now, 9).await, 3);
+
+        let cache = ItemCache::new(Duration::ZERO);
         let mut never = Box::pin(cache.get_or_fetch(now, pending));
         assert!(poll!(&mut never).is_pending());
         drop(never);

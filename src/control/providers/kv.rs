@@ -19,7 +19,9 @@ use tokio::time::Instant;
 use super::{
     ItemRef, ItemSecrets, ItemSummary, ProviderApi, ProviderConfig, ProviderError, ProviderTimings,
     ProviderVault, SecretField,
-    metadata::{MAX_FIELDS, MAX_VAULTS, check_count, display_name, summarize, usable_urls},
+    metadata::{
+        ItemCollector, MAX_FIELDS, MAX_VAULTS, check_count, display_name, summarize, usable_urls,
+    },
     secret_value::SecretValue,
     transport::{ApiRequest, ProviderTransport, is_segment},
 };
@@ -303,9 +305,12 @@ impl ProviderApi for KvProvider {
             .iter()
             .map(|(vault, path)| self.summary(vault, path, deadline))
             .collect();
-        let summaries = stream::iter(summaries).buffered(CONCURRENT_REQUESTS);
-        let summaries: Vec<Option<ItemSummary>> = summaries.try_collect().await?;
-        Ok(summaries.into_iter().flatten().collect())
+        let mut summaries = stream::iter(summaries).buffered(CONCURRENT_REQUESTS);
+        let mut all = ItemCollector::default();
+        while let Some(summary) = summaries.try_next().await? {
+            all.add(summary)?;
+        }
+        Ok(all.into_items())
     }
 
     async fn fetch_item(

@@ -6,6 +6,8 @@ use super::{ItemSummary, ProviderError, ProviderVault};
 pub(super) const MAX_VAULTS: usize = 1000;
 /// The most items of a provider.
 pub(super) const MAX_ITEMS: usize = 10_000;
+/// The most bytes of the metadata of all items of a provider, which stay in memory.
+const MAX_LIST: usize = 16 << 20;
 /// The most fields of an item.
 pub(super) const MAX_FIELDS: usize = 256;
 /// The most URLs of an item. Further ones are ignored.
@@ -75,9 +77,64 @@ pub(super) fn check_count(
     Ok(())
 }
 
+/// Items of a provider, of which there are at most [`MAX_ITEMS`], with a bound of their size.
+#[derive(Default)]
+pub(super) struct ItemCollector {
+    items: Vec<ItemSummary>,
+    bytes: usize,
+}
+
+impl ItemCollector {
+    pub(super) fn add(
+        &mut self,
+        items: impl IntoIterator<Item = ItemSummary>,
+    ) -> Result<(), ProviderError> {
+        for item in items {
+            self.bytes += size_of_item(&item);
+            self.items.push(item);
+        }
+        check_count(self.bytes, MAX_LIST, "bytes in the list of items")?;
+        check_count(self.items.len(), MAX_ITEMS, "items")
+    }
+
+    pub(super) fn into_items(self) -> Vec<ItemSummary> {
+        self.items
+    }
+}
+
+fn size_of_item(item: &ItemSummary) -> usize {
+    let texts = [
+        &item.id,
+        &item.path,
+        &item.title,
+        &item.vault_id,
+        &item.vault_name,
+    ];
+    let texts = texts.into_iter().chain(&item.urls);
+    size_of::<ItemSummary>()
+        + texts
+            .map(|text| size_of::<String>() + text.len())
+            .sum::<usize>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn list_has_a_bound_of_its_size() {
+        let vault = ProviderVault {
+            id: "v".to_owned(),
+            name: "Team".to_owned(),
+        };
+        let urls = || (0..MAX_URLS).map(|_| "x".repeat(MAX_URL));
+        let large = summarize(&vault, "i".to_owned(), "Shop", urls());
+        let mut list = ItemCollector::default();
+        let count = MAX_LIST / size_of_item(&large);
+        list.add(vec![large.clone(); count]).unwrap();
+        let error = list.add(vec![large]).unwrap_err();
+        assert!(error.to_string().contains("bytes in the list"), "{error}");
+    }
 
     #[test]
     fn name_has_no_control_characters_and_is_bounded() {

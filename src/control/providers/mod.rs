@@ -14,7 +14,7 @@
 //! `docs/design/providers.md`.
 //!
 //! Another kind of provider is one file with an implementation of [`ProviderApi`], and a
-//! variant of [`ProviderKind`].
+//! variant of [`ProviderType`].
 
 mod circuit_breaker;
 mod client;
@@ -34,7 +34,7 @@ mod vendorpassword;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, str::FromStr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
@@ -49,45 +49,7 @@ pub use lookup::{FoundItem, LookupError, MatchedBy};
 pub use resilience::ProviderTimings;
 pub use transport::{check_base_url, check_token};
 
-use crate::system::outbound::OutboundClient;
-
-/// The kinds of providers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ProviderKind {
-    /// A vault that speaks the KV-v2 HTTP API.
-    Kv,
-    /// The password manager's self-hosted Connect REST API.
-    VendorPassword,
-}
-
-impl ProviderKind {
-    /// Returns the name in the API and in the database.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ProviderKind::Kv => "kv",
-            ProviderKind::VendorPassword => "vendorpassword",
-        }
-    }
-}
-
-impl fmt::Display for ProviderKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for ProviderKind {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "kv" => Ok(ProviderKind::Kv),
-            "vendorpassword" | "onepassword" => Ok(ProviderKind::VendorPassword),
-            _ => Err("must be kv or vendorpassword"),
-        }
-    }
-}
+use crate::{api::credential_providers::ProviderType, system::outbound::OutboundClient};
 
 /// The configuration of a provider. It has no `Debug`, because of the token.
 #[derive(Clone)]
@@ -95,7 +57,7 @@ pub struct ProviderConfig {
     pub id: String,
     /// Names the provider in errors.
     pub name: String,
-    pub provider_type: ProviderKind,
+    pub provider_type: ProviderType,
     /// The address of the API, without `/v1`. See [`check_base_url`].
     pub base_url: Url,
     /// See [`check_token`].
@@ -189,8 +151,8 @@ fn build_provider(
     timings: ProviderTimings,
 ) -> Result<Arc<dyn ProviderApi>, ProviderError> {
     Ok(match config.provider_type {
-        ProviderKind::Kv => Arc::new(kv::KvProvider::new(config, http, timings)?),
-        ProviderKind::VendorPassword => Arc::new(vendorpassword::VendorPasswordProvider::new(
+        ProviderType::Kv => Arc::new(kv::KvProvider::new(config, http, timings)?),
+        ProviderType::VendorPassword => Arc::new(vendorpassword::VendorPasswordProvider::new(
             config, http, timings,
         )?),
     })

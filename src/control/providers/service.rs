@@ -7,14 +7,14 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{
-    ItemSummary, ProviderClients, ProviderConfig, ProviderError, ProviderKind, ProviderTimings,
-    ProviderVault, check_base_url, check_token,
+    ItemSummary, ProviderClients, ProviderConfig, ProviderError, ProviderTimings, ProviderVault,
+    check_base_url, check_token,
     settings::{ProviderDefaults, ProviderSettingsConfig},
 };
 use crate::{
     api::{
         credential_providers::{
-            CacheTtl, CreateCredentialProvider, ProviderName, ProviderPriority, ProviderType,
+            CacheTtl, CreateCredentialProvider, ProviderName, ProviderPriority,
             UpdateCredentialProvider,
         },
         ids::ProviderId,
@@ -271,10 +271,7 @@ impl Providers {
         Ok(ProviderConfig {
             id: row.id.to_string(),
             name: row.name.clone(),
-            provider_type: match row.provider_type {
-                ProviderType::Kv => ProviderKind::Kv,
-                ProviderType::VendorPassword => ProviderKind::VendorPassword,
-            },
+            provider_type: row.provider_type,
             base_url: Url::parse(&row.base_url).map_err(|_| invalid)?,
             token: self.open_token(row).await?,
             cache_ttl: Duration::from_secs(row.cache_ttl_seconds.into()),

@@ -16,8 +16,8 @@ use super::{
     ItemRef, ItemSecrets, ItemSummary, ProviderApi, ProviderConfig, ProviderError, ProviderTimings,
     ProviderVault, SecretField,
     metadata::{
-        MAX_FIELDS, MAX_ITEMS, MAX_VAULTS, check_count, display_name, is_generated_id, summarize,
-        usable_urls,
+        ItemCollector, MAX_FIELDS, MAX_ITEMS, MAX_VAULTS, check_count, display_name,
+        is_generated_id, summarize, usable_urls,
     },
     secret_value::SecretValue,
     transport::{ApiRequest, ProviderTransport},
@@ -163,12 +163,11 @@ impl ProviderApi for VendorPasswordProvider {
             .map(|vault| self.items_of(vault, deadline))
             .collect();
         let mut lists = stream::iter(lists).buffered(CONCURRENT_VAULTS);
-        let mut all = Vec::new();
+        let mut all = ItemCollector::default();
         while let Some(items) = lists.try_next().await? {
-            all.extend(items);
-            check_count(all.len(), MAX_ITEMS, "items")?;
+            all.add(items)?;
         }
-        Ok(all)
+        Ok(all.into_items())
     }
 
     async fn fetch_item(

@@ -1,6 +1,7 @@
 //! Tests of the search for one item.
 
 use super::*;
+use crate::api::credential_providers::ProviderType;
 
 fn item(id: &str, (vault_id, vault_name): (&str, &str), title: &str, urls: &[&str]) -> ItemSummary {
     ItemSummary {
@@ -21,7 +22,7 @@ fn config(id: &str) -> ProviderConfig {
     ProviderConfig {
         id: id.to_owned(),
         name: format!("name of {id}"),
-        provider_type: crate::control::providers::ProviderKind::Kv,
+        provider_type: ProviderType::Kv,
         base_url: "https://vault.example/".parse().unwrap(),
         token: "token".into(),
         cache_ttl: std::time::Duration::ZERO,

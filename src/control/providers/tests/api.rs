@@ -5,27 +5,28 @@ use serde_json::{Value, json};
 
 use super::TOKEN;
 use crate::{
-    control::providers::{ItemRef, ProviderKind},
+    api::credential_providers::ProviderType,
+    control::providers::ItemRef,
     system::outbound::tests::server::{ReceivedRequest, Reply},
 };
 
-pub(super) const KINDS: [ProviderKind; 2] = [ProviderKind::VendorPassword, ProviderKind::Kv];
+pub(super) const KINDS: [ProviderType; 2] = [ProviderType::VendorPassword, ProviderType::Kv];
 pub(super) const PASSWORD: &str = "canary-password";
 pub(super) const TOTP_SECRET: &str = "CANARYTOTPSECRET";
 
 /// Returns the first request of a list.
-pub(super) fn first_target(kind: ProviderKind) -> &'static str {
+pub(super) fn first_target(kind: ProviderType) -> &'static str {
     match kind {
-        ProviderKind::VendorPassword => "/v1/vaults",
-        ProviderKind::Kv => "/v1/sys/internal/ui/mounts",
+        ProviderType::VendorPassword => "/v1/vaults",
+        ProviderType::Kv => "/v1/sys/internal/ui/mounts",
     }
 }
 
 /// Returns the ids of `Team/Login`.
-pub(super) fn login(kind: ProviderKind) -> ItemRef {
+pub(super) fn login(kind: ProviderType) -> ItemRef {
     let (vault_id, item_id) = match kind {
-        ProviderKind::VendorPassword => ("vault1", "item1"),
-        ProviderKind::Kv => ("Team", "Login"),
+        ProviderType::VendorPassword => ("vault1", "item1"),
+        ProviderType::Kv => ("Team", "Login"),
     };
     ItemRef {
         vault_id: vault_id.to_owned(),
@@ -34,20 +35,20 @@ pub(super) fn login(kind: ProviderKind) -> ItemRef {
 }
 
 /// Responds as the API of a kind.
-pub(super) fn respond(kind: ProviderKind, request: &ReceivedRequest) -> Reply {
+pub(super) fn respond(kind: ProviderType, request: &ReceivedRequest) -> Reply {
     let (presented, expected) = match kind {
-        ProviderKind::VendorPassword => (
+        ProviderType::VendorPassword => (
             request.headers.get(AUTHORIZATION),
             format!("Bearer {TOKEN}"),
         ),
-        ProviderKind::Kv => (request.headers.get("x-vault-token"), TOKEN.to_owned()),
+        ProviderType::Kv => (request.headers.get("x-vault-token"), TOKEN.to_owned()),
     };
     if presented.is_none_or(|presented| presented != expected.as_str()) {
         return Reply::Failure(401, "unexpected token");
     }
     let body = match kind {
-        ProviderKind::VendorPassword => vendorpassword_body(&request.target),
-        ProviderKind::Kv => kv_body(&request.target),
+        ProviderType::VendorPassword => vendorpassword_body(&request.target),
+        ProviderType::Kv => kv_body(&request.target),
     };
     body.map_or(Reply::Status(404), Reply::Json)
 }

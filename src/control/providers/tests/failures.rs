@@ -21,7 +21,7 @@ use crate::system::outbound::{
 
 /// Starts a server whose first requests get the replies of `failures`.
 async fn failing(
-    kind: ProviderKind,
+    kind: ProviderType,
     count: usize,
     failure: impl Fn() -> Reply + Send + Sync + 'static,
 ) -> ScriptedServer {
@@ -38,7 +38,7 @@ async fn failing(
 
 /// Starts a server whose requests get the reply of `failure`, except for those of a first list.
 async fn failing_later(
-    kind: ProviderKind,
+    kind: ProviderType,
     failure: impl Fn() -> Reply + Send + Sync + 'static,
 ) -> (ScriptedServer, ProviderClient) {
     let is_failing = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ async fn provider_that_is_not_ready_yet_is_waited_for() {
         for status in [403, 500] {
             let server = failing(kind, 5, move || Reply::Status(status)).await;
             let items = client(kind, &server).items().await.unwrap();
-            assert_eq!(items.len(), 1, "{kind} {status}");
+            assert_eq!(items.len(), 1, "{kind:?} {status}");
             let waits = server.targets();
             let waits = waits
                 .iter()
@@ -293,7 +293,7 @@ async fn prefix_of_the_base_url_precedes_the_api() {
 }
 
 /// Responds to a request as if it had another target.
-fn respond_as(kind: ProviderKind, target: &str, request: &ReceivedRequest) -> Reply {
+fn respond_as(kind: ProviderType, target: &str, request: &ReceivedRequest) -> Reply {
     let mut request = request.clone();
     request.target = target.to_owned();
     respond(kind, &request)

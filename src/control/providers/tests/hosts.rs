@@ -39,7 +39,7 @@ fn provider(id: &str, priority: i64, server: &ScriptedServer) -> ProviderConfig 
         id: id.to_owned(),
         name: format!("name of {id}"),
         priority,
-        ..config(ProviderKind::VendorPassword, server)
+        ..config(ProviderType::VendorPassword, server)
     }
 }
 
@@ -61,7 +61,7 @@ async fn calls_can_move_between_threads() {
     assert_send(clients.find_by_path(&config, "v/i"));
     assert_send(clients.test(&config));
     assert_send(client.items());
-    assert_send(client.fetch(&super::api::login(ProviderKind::VendorPassword)));
+    assert_send(client.fetch(&super::api::login(ProviderType::VendorPassword)));
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn item_is_found_by_path_and_by_host_in_both_apis() {
         let configs = [config.clone()];
         for host in ["www.example.com", "login.example.com", "example.com"] {
             let by_host = clients.find_by_host(&configs, host).await.unwrap();
-            assert_eq!(by_host.item, by_path.item, "{kind} {host}");
+            assert_eq!(by_host.item, by_path.item, "{kind:?} {host}");
         }
         let missing = clients.find_by_path(&config, "Team/Other").await;
         assert_eq!(missing, Err(LookupError::NotFound));

@@ -12,7 +12,7 @@ use crate::{
     system::outbound::tests::server::Reply,
 };
 
-const KIND: ProviderKind = ProviderKind::Kv;
+const KIND: ProviderType = ProviderType::Kv;
 
 /// Starts a server with one mount, whose other requests get the reply of the script.
 async fn mounted(

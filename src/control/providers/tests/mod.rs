@@ -9,7 +9,7 @@ mod vendorpassword;
 
 use std::time::Duration;
 
-use super::{ProviderClient, ProviderConfig, ProviderError, ProviderKind, ProviderTimings};
+use super::{ProviderClient, ProviderConfig, ProviderError, ProviderTimings, ProviderType};
 use crate::system::outbound::tests::{loopback_client, server::ScriptedServer};
 
 pub(super) const TOKEN: &str = "canary-token-of-the-provider";
@@ -30,10 +30,10 @@ fn timings() -> ProviderTimings {
     }
 }
 
-fn config(kind: ProviderKind, server: &ScriptedServer) -> ProviderConfig {
+fn config(kind: ProviderType, server: &ScriptedServer) -> ProviderConfig {
     ProviderConfig {
-        id: format!("prov_{kind}"),
-        name: kind.to_string(),
+        id: format!("prov_{}", kind.as_str()),
+        name: kind.as_str().to_owned(),
         provider_type: kind,
         base_url: server.url(),
         token: TOKEN.into(),
@@ -47,7 +47,7 @@ fn client_of(config: &ProviderConfig) -> ProviderClient {
     ProviderClient::new(config, &loopback_client(), timings()).unwrap()
 }
 
-fn client(kind: ProviderKind, server: &ScriptedServer) -> ProviderClient {
+fn client(kind: ProviderType, server: &ScriptedServer) -> ProviderClient {
     client_of(&config(kind, server))
 }
 

@@ -12,7 +12,7 @@ use crate::{
     system::outbound::tests::server::Reply,
 };
 
-const KIND: ProviderKind = ProviderKind::VendorPassword;
+const KIND: ProviderType = ProviderType::VendorPassword;
 
 /// Starts a server with fixed lists of vaults and items, and one item.
 async fn lists(vaults: Value, items: Value, item: Value) -> (ScriptedServer, ProviderClient) {
