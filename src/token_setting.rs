@@ -12,6 +12,12 @@ const MAX_BYTES: usize = 1024;
 /// The largest size of a file with a secret in bytes.
 const MAX_FILE_BYTES: u64 = 4096;
 
+/// The bits of the mode of a file that others than its owner must not have.
+const OTHERS: u32 = 0o077;
+/// The same for a credential of systemd, which may let the user of the service read the file through
+/// an access control list. `stat` returns the mask of the list as the bits of the group.
+const OTHERS_OF_CREDENTIAL: u32 = 0o027;
+
 /// A secret, and the file or the variable that it comes from.
 pub(crate) type Sourced = (SecretString, String);
 
@@ -48,19 +54,35 @@ pub(crate) fn read_secret(
     (variable, value): (&str, Option<String>),
 ) -> Result<Option<Sourced>, String> {
     Ok(match file {
-        Some(file) => Some((read_file(file)?, file.display().to_string())),
+        Some(file) => Some((read_file(file, OTHERS)?, file.display().to_string())),
         None => value.map(|value| (SecretString::from(value), variable.to_owned())),
     })
 }
 
-fn read_file(file: &Path) -> Result<SecretString, String> {
+/// Reads a credential of systemd from the directory of the unit's. Returns `None` if it has none of
+/// that name.
+///
+/// # Errors
+/// Returns a message if the file is not private, or cannot be read.
+pub(crate) fn read_credential(directory: &Path, name: &str) -> Result<Option<Sourced>, String> {
+    let file = directory.join(name);
+    let path = file.display().to_string();
+    match file.try_exists() {
+        Ok(true) => Ok(Some((read_file(&file, OTHERS_OF_CREDENTIAL)?, path))),
+        Ok(false) => Ok(None),
+        Err(error) => Err(format!("{path}: {error}")),
+    }
+}
+
+/// Reads a file whose mode has none of the bits of `denied`.
+fn read_file(file: &Path, denied: u32) -> Result<SecretString, String> {
     let path = file.display();
     let describe = |error: io::Error| format!("{path}: {error}");
     let metadata = fs::metadata(file).map_err(describe)?;
     if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return Err(format!("{path} is not a small file"));
     }
-    if metadata.permissions().mode() & 0o077 != 0 {
+    if metadata.permissions().mode() & denied != 0 {
         return Err(format!("{path} can be read by others: chmod 600 it"));
     }
     let content = SecretString::from(fs::read_to_string(file).map_err(describe)?);
@@ -96,5 +118,29 @@ mod tests {
             let error = read(None, Some(unusable)).unwrap_err();
             assert!(error.contains("in TOKEN must be 16 to 1024"), "{error}");
         }
+    }
+
+    #[test]
+    fn credential_of_systemd_may_have_an_access_control_list() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("key");
+        let read = || {
+            let read = read_credential(directory.path(), "key")?;
+            Ok::<_, String>(read.map(|(key, _)| key.expose_secret().to_owned()))
+        };
+        assert_eq!(read(), Ok(None));
+        fs::write(&file, "the key\n").unwrap();
+        for mode in [0o400, 0o440, 0o600] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read(), Ok(Some("the key".to_owned())), "{mode:o}");
+        }
+        for mode in [0o444, 0o660, 0o404] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            let error = read().unwrap_err();
+            assert!(error.contains("can be read by others"), "{mode:o}: {error}");
+        }
+        // A directory that cannot be searched, as another user's.
+        let inner = read_credential(&file, "key").unwrap_err();
+        assert!(inner.contains("Not a directory"), "{inner}");
     }
 }

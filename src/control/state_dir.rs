@@ -293,7 +293,8 @@ pub fn write_private(path: &Path, content: &str) -> Result<(), StateDirError> {
         writeln!(file, "{content}")?;
         file.as_file().sync_all()?;
         file.persist(path)?;
-        Ok(())
+        // Without it, a power failure can take the file of a key, and all that it encrypts.
+        fs::File::open(directory)?.sync_all()
     };
     write().map_err(|source| io_error(path, source))
 }

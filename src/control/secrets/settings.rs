@@ -38,19 +38,21 @@ impl SecretsSettings {
         reason = "an option would show the keys in the list of processes"
     )]
     pub fn check(&self) -> Result<Option<KeyRing>, RingSourceError> {
-        let credential = self.credential();
-        let file = self.secrets_key_file.as_deref().or(credential.as_deref());
-        let variable = (VARIABLE, std::env::var(VARIABLE).ok());
-        let read = token_setting::read_secret(file, variable).map_err(RingSourceError::Read)?;
+        let credential = match (&self.secrets_key_file, &self.credentials_directory) {
+            (None, Some(directory)) => token_setting::read_credential(directory, CREDENTIAL),
+            _ => Ok(None),
+        };
+        let read = match credential.map_err(RingSourceError::Read)? {
+            Some(credential) => Some(credential),
+            None => {
+                let variable = (VARIABLE, std::env::var(VARIABLE).ok());
+                let read = token_setting::read_secret(self.secrets_key_file.as_deref(), variable);
+                read.map_err(RingSourceError::Read)?
+            }
+        };
         let Some((text, origin)) = read else {
             return Ok(None);
         };
         ring_source::parse(&text, origin).map(Some)
-    }
-
-    /// Returns the file of the credential of systemd, if the unit has it.
-    fn credential(&self) -> Option<PathBuf> {
-        let file = self.credentials_directory.as_deref()?.join(CREDENTIAL);
-        file.exists().then_some(file)
     }
 }
