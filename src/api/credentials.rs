@@ -25,7 +25,8 @@ use super::{
 pub struct Credential {
     pub id: CredentialId,
     pub name: String,
-    /// The domain whose pages, and those of its subdomains, the values may be entered in.
+    /// The domain of the values. They may be entered in pages of its registrable domain:
+    /// `www.example.com` and `example.com`, for `login.example.com`.
     pub domain: String,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,

@@ -46,10 +46,10 @@ pub enum FillSource {
 #[derive(Debug, ToSchema)]
 pub struct FillSourceFields {
     /// Credential of the project, by its id or its name.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(min_length = 1, max_length = 1024)]
     pub credential: Option<String>,
     /// Credential provider with the item `path`, by its id or its name.
-    #[schema(min_length = 1, max_length = 255)]
+    #[schema(min_length = 1, max_length = 1024)]
     pub provider: Option<String>,
     /// Path `Vault/Item` of an item of the provider, of names or ids.
     #[schema(min_length = 1, max_length = 1024)]

@@ -72,7 +72,7 @@ mod update;
 mod usage;
 
 pub use create::CreationLock;
-use handle::BrowserHandle;
+pub(in crate::control) use handle::BrowserHandle;
 pub use pooled::{HandOverError, PoolLease};
 pub use profiles::BrowserProfileError;
 pub use replays::KnownBrowser;

@@ -1,6 +1,6 @@
 //! Fills the page in front of a browser. Its agent writes the values, and verifies the page.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     CredentialError, StoredCredentials,
-    material::{self, CodeSource, FillMaterial, MaterialError, Values},
+    material::{self, CodeSource, ComputedCode, FillMaterial, MaterialError, Values},
     totp,
 };
 use crate::{
@@ -20,7 +20,8 @@ use crate::{
         ids::ProjectId,
     },
     control::{
-        browsers::{BrowserError, Browsers},
+        activity::ActivityGuard,
+        browsers::{BrowserError, BrowserHandle, Browsers},
         fleet::{AgentError, AgentFill, Lease},
         providers::service::Providers,
         store::TotpOptions,
@@ -33,8 +34,9 @@ const CODE_NAME: &str = "code";
 const CODE_NAMES: [&str; 3] = [CODE_NAME, "totp", "otp"];
 /// The least time for which a code is still valid when it is used.
 const MIN_CODE_TIME: TimeDelta = TimeDelta::seconds(2);
-/// The time in which the values, and a code that no other request uses, must be there. Many clients
-/// give up after 60 s, and repeat the request: nothing may be written for the first one then.
+/// The time until the values are there, the page is known to ask for a code, and there is one that
+/// no other request uses. Many clients give up after 60 s, and repeat the request: nothing may be
+/// written for the first one then.
 const PREPARATION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a page was not filled. Nothing was written.
@@ -81,19 +83,18 @@ impl PageFiller {
         }
     }
 
-    /// Fills the page in front of a browser, and submits its form on request.
-    pub async fn fill(
+    /// Finds the values of a request, and the browser to fill.
+    pub async fn prepare(
         &self,
         project: &ProjectId,
         id_or_name: &str,
-        request: &FillCredentials,
-    ) -> Result<FillResponse, FillPageError> {
+        request: FillCredentials,
+    ) -> Result<PreparedFill, FillPageError> {
         let deadline = Instant::now() + PREPARATION_TIMEOUT;
         let browser = self.browsers.use_active(project, id_or_name).await?;
-        let _activity = browser.activity().begin();
-        let lease = browser.lease();
+        let activity = browser.activity().begin();
         let page_url = match request.source {
-            FillSource::Page => Some(lease.front_page_url().await?),
+            FillSource::Page => Some(within(deadline, browser.lease().front_page_url()).await??),
             FillSource::Credential(_) | FillSource::Item { .. } => None,
         };
         let found = material::find(
@@ -103,34 +104,33 @@ impl PageFiller {
             &request.source,
             page_url.as_deref(),
         );
-        let found = timeout_at(deadline, found).await;
-        let mut material = found.map_err(|_| FillPageError::Timeout)??;
+        let mut material = within(deadline, found).await??;
         check_fields(request.fields.as_ref(), &material)?;
-        let source = std::mem::take(&mut material.source);
-        let allowed = request.allowed_domains.as_ref();
-        let allowed = allowed.map_or(&[][..], FillDomains::as_slice);
-        let allowed = allowed.iter().map(|domain| domain.host().to_string());
-        let hosts: Vec<String> = material.hosts.drain(..).chain(allowed).collect();
-        if hosts.len() > FillDomains::MAX {
-            return Err(FillPageError::TooManyDomains);
-        }
+        add_hosts(&mut material, request.allowed_domains.as_ref())?;
         if let Some(fields) = &request.fields {
-            let is_named = |name: &str| {
-                let mut fields = fields.as_slice().iter();
-                fields.any(|field| field.name.as_str() == name)
-            };
-            material.values.retain(|(name, _)| is_named(name));
+            material.retain(fields);
         }
-        let filled = self
-            .fill_from(lease, request, material, (&hosts, deadline))
-            .await;
+        Ok(PreparedFill {
+            browser,
+            _activity: activity,
+            material,
+            fields: request.fields,
+            submit: request.submit,
+            deadline,
+        })
+    }
+
+    /// Fills the page in front of a browser, and submits its form on request.
+    pub async fn fill(&self, prepared: PreparedFill) -> Result<FillResponse, FillPageError> {
+        let (browser, source) = (prepared.browser.id().clone(), prepared.source().to_owned());
+        let filled = self.write(prepared).await;
         if let Ok(response) = &filled {
             let count = |outcome| {
                 let fields = response.fields.iter();
                 fields.filter(|field| field.outcome == outcome).count()
             };
             tracing::info!(
-                browser = %browser.id(),
+                %browser,
                 source,
                 filled = count(FillOutcome::Filled),
                 submitted = response.submitted,
@@ -140,37 +140,33 @@ impl PageFiller {
         filled
     }
 
-    async fn fill_from(
-        &self,
-        lease: &Lease,
-        request: &FillCredentials,
-        material: FillMaterial,
-        (hosts, deadline): (&[String], Instant),
-    ) -> Result<FillResponse, FillPageError> {
+    async fn write(&self, prepared: PreparedFill) -> Result<FillResponse, FillPageError> {
         let FillMaterial {
             domain,
+            hosts,
             mut values,
             code,
             ..
-        } = material;
-        let fields = request.fields.as_ref().map(FillFields::as_slice);
+        } = prepared.material;
+        let deadline = prepared.deadline;
+        let fields = prepared.fields.as_ref().map(FillFields::as_slice);
         let target = FillTarget {
-            lease,
+            lease: prepared.browser.lease(),
             domain: &domain,
-            allowed_domains: hosts,
-            submit: request.submit,
+            allowed_domains: &hosts,
+            submit: prepared.submit,
+            deadline,
         };
         let code_name = code_name(fields, &values);
         let (Some(code), Some(code_name)) = (code, code_name) else {
             return Ok(target.fill(&values, fields).await?);
         };
         // A code is used up only if the page asks for one.
-        values.push((code_name.clone(), "0".repeat(code.digits()).into()));
-        let probe = target.probe(&values, fields).await?;
-        values.pop();
+        let placeholders = placeholders(&values, (&code_name, code.digits()));
+        let probe = within(deadline, target.probe(&placeholders, fields)).await??;
         let mut probed = probe.fields.iter().filter(|field| field.name == code_name);
         if !probed.any(|field| field.outcome == FillOutcome::Found) {
-            return fill_without_code(&target, &values, fields, probe, &code_name).await;
+            return fill_without_code(target, &values, fields, probe, &code_name).await;
         }
         let reserved = timeout_at(deadline, self.reserve(code)).await;
         let reserved = reserved.map_err(|_| FillPageError::CodesUsed)??;
@@ -184,50 +180,37 @@ impl PageFiller {
 
     /// Returns a code that no other request uses. Waits for the next time step if those that are
     /// possible now are used.
-    async fn reserve(&self, code: CodeSource) -> Result<ReservedCode, FillPageError> {
-        let (holder, secret, options) = match code {
-            CodeSource::Computed { holder, code } => {
-                return self.reserve_computed(holder, code).await;
-            }
-            CodeSource::Secret {
-                holder,
-                secret,
-                options,
-            } => (holder, secret, options),
-        };
-        let credentials = &self.credentials;
+    async fn reserve(&self, mut code: CodeSource) -> Result<ReservedCode, FillPageError> {
         loop {
-            let now = Utc::now();
-            match credentials
-                .try_reserve(&holder, &secret, options, now)
-                .await?
-            {
-                Reservation::Reserved(code, end) => {
-                    let step = (holder, end);
-                    return Ok(ReservedCode { code, step });
+            let reservation = match &code {
+                CodeSource::Secret {
+                    holder,
+                    secret,
+                    options,
+                } => {
+                    let reserved =
+                        self.credentials
+                            .try_reserve(holder, secret, *options, Utc::now());
+                    reserved.await?
+                }
+                CodeSource::Computed { holder, code, .. } => {
+                    let reserved = self
+                        .credentials
+                        .try_reserve_computed(holder, code, Utc::now());
+                    reserved.await?
+                }
+            };
+            match reservation {
+                Reservation::Reserved(value, end) => {
+                    let step = (code.holder().to_owned(), end);
+                    return Ok(ReservedCode { code: value, step });
                 }
                 Reservation::WaitUntil(time) => {
                     let wait = (time - Utc::now()).to_std().unwrap_or_default();
                     tokio::time::sleep(wait).await;
+                    code = material::renew(&self.providers, code).await?;
                 }
             }
-        }
-    }
-
-    /// Marks the time step in which a provider has computed a code as used.
-    async fn reserve_computed(
-        &self,
-        holder: String,
-        code: SecretString,
-    ) -> Result<ReservedCode, FillPageError> {
-        let end = totp::step_end(totp::DEFAULT_OPTIONS, Utc::now());
-        let used = self.credentials.store.use_totp_step(&holder, end).await;
-        match used.map_err(CredentialError::from)? {
-            true => Ok(ReservedCode {
-                code,
-                step: (holder, end),
-            }),
-            false => Err(FillPageError::CodesUsed),
         }
     }
 
@@ -241,12 +224,64 @@ impl PageFiller {
     }
 }
 
+/// Runs a part of the preparation.
+async fn within<T>(deadline: Instant, part: impl Future<Output = T>) -> Result<T, FillPageError> {
+    let done = timeout_at(deadline, part).await;
+    done.map_err(|_| FillPageError::Timeout)
+}
+
+/// A request with its values. The browser is in use until it is dropped.
+pub struct PreparedFill {
+    browser: Arc<BrowserHandle>,
+    _activity: ActivityGuard,
+    material: FillMaterial,
+    fields: Option<FillFields>,
+    submit: bool,
+    deadline: Instant,
+}
+
+impl PreparedFill {
+    /// Returns the id of the credential, or those of the provider and the item: `prov_…/item`.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.material.source
+    }
+}
+
+/// Adds the domains that a request allows to the hosts of the values.
+fn add_hosts(
+    material: &mut FillMaterial,
+    allowed: Option<&FillDomains>,
+) -> Result<(), FillPageError> {
+    let allowed = allowed.map_or(&[][..], FillDomains::as_slice);
+    let allowed = allowed.iter().map(|domain| domain.host().to_string());
+    material.hosts.extend(allowed);
+    match material.hosts.len() {
+        0..=FillDomains::MAX => Ok(()),
+        _ => Err(FillPageError::TooManyDomains),
+    }
+}
+
+/// Returns texts of the lengths of the values and of a code, for finding their fields.
+fn placeholders(values: &Values, (code_name, digits): (&str, usize)) -> Values {
+    let lengths = values.iter().map(|(name, value)| {
+        let length = value.expose_secret().chars().count();
+        (name.as_str(), length)
+    });
+    let lengths = lengths.chain([(code_name, digits)]);
+    lengths
+        .map(|(name, length)| (name.to_owned(), "0".repeat(length).into()))
+        .collect()
+}
+
 /// The page to fill, and the conditions.
 struct FillTarget<'a> {
     lease: &'a Lease,
     domain: &'a str,
     allowed_domains: &'a [String],
     submit: bool,
+    /// The latest time at which values are sent.
+    deadline: Instant,
 }
 
 impl FillTarget<'_> {
@@ -281,13 +316,14 @@ impl FillTarget<'_> {
             submit: self.submit,
             dry_run,
         };
-        self.lease.fill_credentials(&fill).await
+        self.lease.fill_credentials(&fill, self.deadline).await
     }
 }
 
-/// Fills a page that does not ask for a one-time code, whose outcome is that of the probe.
+/// Fills a page that does not ask for a one-time code, whose outcome is that of the probe. A form
+/// that lacks a field the request has named is not submitted.
 async fn fill_without_code(
-    target: &FillTarget<'_>,
+    mut target: FillTarget<'_>,
     values: &Values,
     fields: Option<&[FillField]>,
     probe: FillResponse,
@@ -302,6 +338,7 @@ async fn fill_without_code(
     if values.is_empty() || others.as_ref().is_some_and(Vec::is_empty) {
         return Ok(probe);
     }
+    target.submit &= fields.is_none();
     let mut response = target.fill(values, others.as_deref()).await?;
     let mut probed = probe.fields.into_iter();
     response
@@ -342,13 +379,36 @@ impl StoredCredentials {
         let code = totp::code_at(secret, options, now).code;
         Ok(Reservation::Reserved(code, end))
     }
+
+    /// Does the same with a code that a provider has computed.
+    pub(super) async fn try_reserve_computed(
+        &self,
+        holder: &str,
+        code: &ComputedCode,
+        now: DateTime<Utc>,
+    ) -> Result<Reservation, CredentialError> {
+        let next = totp::step_end(totp::DEFAULT_OPTIONS, now);
+        let Some(end) = code.step_end.filter(|end| *end - now >= MIN_CODE_TIME) else {
+            return Ok(Reservation::WaitUntil(next));
+        };
+        match self.store.use_totp_step(holder, end).await? {
+            true => Ok(Reservation::Reserved(code.value.clone(), end)),
+            false => Ok(Reservation::WaitUntil(next)),
+        }
+    }
 }
 
 impl CodeSource {
     fn digits(&self) -> usize {
         match self {
             CodeSource::Secret { options, .. } => options.digits as usize,
-            CodeSource::Computed { code, .. } => code.expose_secret().chars().count(),
+            CodeSource::Computed { code, .. } => code.value.expose_secret().chars().count(),
+        }
+    }
+
+    fn holder(&self) -> &str {
+        match self {
+            CodeSource::Secret { holder, .. } | CodeSource::Computed { holder, .. } => holder,
         }
     }
 }

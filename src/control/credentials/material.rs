@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use chrono::{DateTime, Utc};
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 
 use super::{CredentialError, StoredCredentials, totp};
 use crate::{
     api::{
-        credential_fill::{FillDomain, FillFieldName},
+        credential_fill::{FillDomain, FillDomains, FillFieldName, FillFields},
         credential_providers::ProviderType,
         credentials::{CredentialValues, TotpSecret},
         fill::FillSource,
@@ -16,7 +17,7 @@ use crate::{
     },
     control::{
         providers::{
-            FoundItem, ItemSecrets, LookupError, ProviderConfig, host_of,
+            FoundItem, ItemRef, ItemSecrets, LookupError, ProviderConfig, host_of,
             service::{MAX_PROVIDERS, ProviderServiceError, Providers},
         },
         store::{CredentialRow, ProviderListing, TotpOptions},
@@ -51,8 +52,42 @@ pub(super) enum CodeSource {
         secret: SecretSlice<u8>,
         options: TotpOptions,
     },
-    /// A code that a provider has computed, which is used once in a time step of the usual length.
-    Computed { holder: String, code: SecretString },
+    /// A code that a provider has computed.
+    Computed {
+        holder: String,
+        code: ComputedCode,
+        config: Box<ProviderConfig>,
+        item: ItemRef,
+    },
+}
+
+/// A code that a provider has computed, which is used once in a time step of the usual length.
+pub(super) struct ComputedCode {
+    pub(super) value: SecretString,
+    /// The end of its time step. `None` if another one began while it was fetched.
+    pub(super) step_end: Option<DateTime<Utc>>,
+}
+
+impl FillMaterial {
+    /// Removes the values that no field names.
+    pub(super) fn retain(&mut self, fields: &FillFields) {
+        self.values.retain(|(name, _)| {
+            let mut fields = fields.as_slice().iter();
+            fields.any(|field| field.name.as_str() == name)
+        });
+    }
+}
+
+impl ComputedCode {
+    pub(super) fn new(
+        value: SecretString,
+        requested_at: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> ComputedCode {
+        let end = |time| totp::step_end(totp::DEFAULT_OPTIONS, time);
+        let step_end = (end(requested_at) == end(now)).then(|| end(now));
+        ComputedCode { value, step_end }
+    }
 }
 
 /// Why there are no values.
@@ -70,6 +105,8 @@ pub enum MaterialError {
     Ambiguous(Vec<String>),
     #[error("the item has no URL with a host: its domain is not known")]
     NoDomain,
+    #[error("the item is for more than {} domains", FillDomains::MAX)]
+    TooManyDomains,
     #[error("the page in front has no host")]
     NoHost,
     #[error("the source has no values")]
@@ -88,7 +125,7 @@ pub(super) async fn find(
     match source {
         FillSource::Credential(reference) => {
             let row = credentials.get(project, reference.as_str()).await?;
-            of_credential(credentials, &row).await
+            of_credential(credentials, row).await
         }
         FillSource::Item { provider, path } => {
             let row = providers.find(provider.as_str()).await?;
@@ -99,7 +136,7 @@ pub(super) async fn find(
         FillSource::Page => {
             let host = page_url.and_then(host_of).ok_or(MaterialError::NoHost)?;
             if let Some(row) = best_credential(credentials, project, &host).await? {
-                return of_credential(credentials, &row).await;
+                return of_credential(credentials, row).await;
             }
             let listing = ProviderListing {
                 limit: MAX_PROVIDERS,
@@ -123,24 +160,34 @@ pub(super) async fn find(
 }
 
 /// Returns the credential with the domain that is nearest to a host: the host itself, or else the
-/// longest domain above it.
-async fn best_credential(
+/// longest domain above it, or else another one of the same registrable domain.
+pub(super) async fn best_credential(
     credentials: &StoredCredentials,
     project: &ProjectId,
     host: &str,
 ) -> Result<Option<CredentialRow>, MaterialError> {
-    for domain in domains_of(host) {
-        let mut found = credentials.of_domain(project, domain, MAX_NAMED).await?;
-        match found.len() {
-            0 => {}
-            1 => return Ok(found.pop()),
-            _ => {
-                let names = found.into_iter().map(|row| row.name);
-                return Err(MaterialError::Ambiguous(names.collect()));
-            }
+    let domains = domains_of(host);
+    for domain in &domains {
+        let found = credentials.of_domain(project, domain, MAX_NAMED).await?;
+        if let Some(row) = only(found)? {
+            return Ok(Some(row));
         }
     }
-    Ok(None)
+    match domains.last() {
+        Some(registrable) => only(credentials.below(project, registrable, MAX_NAMED).await?),
+        None => Ok(None),
+    }
+}
+
+/// Refuses several credentials.
+fn only(mut found: Vec<CredentialRow>) -> Result<Option<CredentialRow>, MaterialError> {
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        _ => {
+            let names = found.into_iter().map(|row| row.name);
+            Err(MaterialError::Ambiguous(names.collect()))
+        }
+    }
 }
 
 /// Returns a host and the domains above it, up to its registrable domain.
@@ -159,7 +206,22 @@ fn domains_of(host: &str) -> Vec<&str> {
     domains
 }
 
+/// Reads the values of a credential, all of one revision.
 async fn of_credential(
+    credentials: &StoredCredentials,
+    mut row: CredentialRow,
+) -> Result<FillMaterial, MaterialError> {
+    loop {
+        let material = read_credential(credentials, &row).await;
+        let current = credentials.get(&row.project_id, row.id.as_str()).await?;
+        if current.revision == row.revision {
+            return material;
+        }
+        row = current;
+    }
+}
+
+async fn read_credential(
     credentials: &StoredCredentials,
     row: &CredentialRow,
 ) -> Result<FillMaterial, MaterialError> {
@@ -191,8 +253,10 @@ async fn of_item(
 ) -> Result<FillMaterial, MaterialError> {
     let client = providers.clients().client(config);
     let client = client.map_err(ProviderServiceError::from)?;
-    let secrets = client.fetch(&found.item.item_ref()).await;
-    let secrets = secrets.map_err(ProviderServiceError::from)?;
+    let requested_at = Utc::now();
+    let item = found.item.item_ref();
+    let secrets = client.fetch(&item).await;
+    let mut secrets = secrets.map_err(ProviderServiceError::from)?;
     // The list may be older than the item.
     let listed = match config.provider_type {
         ProviderType::Kv => &found.item.urls[..],
@@ -205,8 +269,21 @@ async fn of_item(
         .collect();
     let mut hosts = hosts.into_iter();
     let domain = hosts.next().ok_or(MaterialError::NoDomain)?;
+    if hosts.len() > FillDomains::MAX {
+        return Err(MaterialError::TooManyDomains);
+    }
     let holder = format!("{}/{}/{}", config.id, found.item.vault_id, found.item.id);
-    let code = code_of_item(&secrets, holder);
+    let computed = secrets.one_time_code.take();
+    let code = secret_of_item(&secrets, &holder).or_else(|| {
+        let code = ComputedCode::new(computed?, requested_at, Utc::now());
+        let config = Box::new(config.clone());
+        Some(CodeSource::Computed {
+            holder,
+            code,
+            config,
+            item,
+        })
+    });
     let values = values_of_item(secrets);
     if values.is_empty() && code.is_none() {
         return Err(MaterialError::Empty);
@@ -225,20 +302,45 @@ fn host_of_item_url(url: &str) -> Option<String> {
     host_of(url).filter(|host| FillDomain::parse(host).is_ok())
 }
 
-/// Returns the source of one-time codes of an item. A secret that cannot be used, such as that of
-/// another kind of codes, is none.
-fn code_of_item(secrets: &ItemSecrets, holder: String) -> Option<CodeSource> {
-    let secret = secrets.totp_secret.as_ref();
-    let secret = secret.map(|secret| TotpSecret::parse(secret.expose_secret().to_owned()));
-    match (secret, secrets.one_time_code.clone()) {
-        (Some(Ok(secret)), _) => Some(CodeSource::Secret {
-            holder,
-            options: totp::options_of(&secret),
-            secret: secret.bytes,
-        }),
-        (_, Some(code)) => Some(CodeSource::Computed { holder, code }),
-        (_, None) => None,
-    }
+/// Returns the source of a code for the present time step. Only a provider that computes codes is
+/// asked again.
+pub(super) async fn renew(
+    providers: &Providers,
+    source: CodeSource,
+) -> Result<CodeSource, MaterialError> {
+    let CodeSource::Computed {
+        holder,
+        config,
+        item,
+        ..
+    } = source
+    else {
+        return Ok(source);
+    };
+    let client = providers.clients().client(&config);
+    let client = client.map_err(ProviderServiceError::from)?;
+    let requested_at = Utc::now();
+    let secrets = client.fetch(&item).await;
+    let secrets = secrets.map_err(ProviderServiceError::from)?;
+    let value = secrets.one_time_code.ok_or(MaterialError::Empty)?;
+    Ok(CodeSource::Computed {
+        holder,
+        code: ComputedCode::new(value, requested_at, Utc::now()),
+        config,
+        item,
+    })
+}
+
+/// Returns the secret of one-time codes of an item. One that cannot be used, such as that of codes
+/// of another kind, is none.
+fn secret_of_item(secrets: &ItemSecrets, holder: &str) -> Option<CodeSource> {
+    let secret = secrets.totp_secret.as_ref()?.expose_secret().to_owned();
+    let secret = TotpSecret::parse(secret).ok()?;
+    Some(CodeSource::Secret {
+        holder: holder.to_owned(),
+        options: totp::options_of(&secret),
+        secret: secret.bytes,
+    })
 }
 
 /// Returns the values of an item that can be filled: as many as a credential may have. Its user

@@ -286,7 +286,15 @@ impl StoredCredentials {
         if row.totp.is_none() {
             return Ok(true);
         }
-        let current = self.totp_secret(row).await?;
+        let current = match self.totp_secret(row).await {
+            Ok(current) => current,
+            // It was removed meanwhile, which the revision shows when the row is written; or it is
+            // damaged, and replaced.
+            Err(
+                CredentialError::TotpNotConfigured | CredentialError::Secret(SecretError::Damaged),
+            ) => return Ok(true),
+            Err(error) => return Err(error),
+        };
         let is_same = current.expose_secret().ct_eq(secret.expose_secret());
         Ok(!bool::from(is_same))
     }
@@ -324,6 +332,17 @@ impl StoredCredentials {
         limit: u64,
     ) -> Result<Vec<CredentialRow>, CredentialError> {
         let found = self.store.credentials_of_domain(project, domain, limit);
+        Ok(found.await?)
+    }
+
+    /// Returns up to `limit` credentials of a project for domains below one.
+    pub(super) async fn below(
+        &self,
+        project: &ProjectId,
+        domain: &str,
+        limit: u64,
+    ) -> Result<Vec<CredentialRow>, CredentialError> {
+        let found = self.store.credentials_below(project, domain, limit);
         Ok(found.await?)
     }
 

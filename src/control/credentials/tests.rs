@@ -6,7 +6,12 @@ use deserr::errors::JsonError;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use super::{fill::Reservation, *};
+use super::{
+    fields::TOTP_FIELD,
+    fill::Reservation,
+    material::{ComputedCode, best_credential},
+    *,
+};
 use crate::control::{
     secrets::key_ring::KeyRing,
     store::{SealedField, test_database::TestDatabase},
@@ -258,6 +263,71 @@ async fn code_that_ends_too_soon_is_not_reserved() {
         panic!("reserved a code that ends within a second");
     };
     assert_eq!(next.timestamp(), 1_800_000_030);
+}
+
+#[tokio::test]
+async fn code_of_a_provider_is_used_in_its_own_time_step_only() {
+    let fixture = Fixture::new().await;
+    let at = |second: i64| DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap();
+    let reserve = async |requested: i64, received: i64, now: i64| {
+        let code = ComputedCode::new("123456".into(), at(requested), at(received));
+        let reserved = fixture
+            .credentials
+            .try_reserve_computed("item", &code, at(now));
+        match reserved.await.map_err(|error| error.to_string()).unwrap() {
+            Reservation::Reserved(_, end) => Ok(end),
+            Reservation::WaitUntil(time) => Err(time),
+        }
+    };
+    // The step may have changed during the request, or since, or ends too soon.
+    assert_eq!(reserve(29, 30, 30).await, Err(at(60)));
+    assert_eq!(reserve(28, 29, 31).await, Err(at(60)));
+    assert_eq!(reserve(28, 29, 29).await, Err(at(30)));
+    assert_eq!(reserve(1, 2, 3).await, Ok(at(30)));
+    assert_eq!(reserve(1, 2, 4).await, Err(at(30)));
+    assert_eq!(reserve(31, 32, 33).await, Ok(at(60)));
+}
+
+#[tokio::test]
+async fn damaged_secret_of_codes_is_replaced() {
+    let fixture = Fixture::new().await;
+    let row = fixture.create(0, "one", "example.com").await;
+    let store = &fixture.credentials.store;
+    let fields = store.sealed_fields(&row.id).await.unwrap();
+    let secret = fields.iter().find(|field| field.field == TOTP_FIELD);
+    let other = fields.iter().find(|field| field.field != TOTP_FIELD);
+    overwrite(store, &row, secret.unwrap(), other.unwrap()).await;
+    assert!(fixture.credentials.totp_secret(&row).await.is_err());
+    let changes = json!({"totp_secret": "MFRGGZDFMZTWQ2LKMFRGGZDFMZTWQ2LK"});
+    let row = fixture.update("one", changes).await;
+    assert!(fixture.credentials.totp_secret(&row).await.is_ok());
+}
+
+#[tokio::test]
+async fn credential_of_the_nearest_domain_is_found() {
+    let fixture = Fixture::new().await;
+    for (name, domain) in [("a", "login.example.com"), ("b", "shop.example.org")] {
+        fixture.create(0, name, domain).await;
+    }
+    let project = &fixture.projects[0];
+    let find = async |host: &str| {
+        let found = best_credential(&fixture.credentials, project, host).await;
+        let found = found.map_err(|error| error.to_string())?;
+        Ok::<_, String>(found.map(|row| row.name))
+    };
+    let name = |name: &str| Ok(Some(name.to_owned()));
+    assert_eq!(find("login.example.com").await, name("a"));
+    assert_eq!(find("a.login.example.com").await, name("a"));
+    assert_eq!(find("www.example.com").await, name("a"));
+    assert_eq!(find("example.com").await, name("a"));
+    assert_eq!(find("www.example.net").await, Ok(None));
+    assert_eq!(find("notexample.com").await, Ok(None));
+    fixture.create(0, "c", "example.com").await;
+    assert_eq!(find("www.example.com").await, name("c"));
+    assert_eq!(find("login.example.com").await, name("a"));
+    fixture.create(0, "d", "pay.example.org").await;
+    let refused = find("www.example.org").await.unwrap_err();
+    assert!(refused.ends_with("b, d"), "{refused}");
 }
 
 #[tokio::test]

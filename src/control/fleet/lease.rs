@@ -18,8 +18,8 @@ use super::{
 };
 use crate::api::{agent::Health, credential_fill::FillResponse, viewport::Viewport};
 
-/// The longest wait for an agent that is being restarted before a change of the viewport or the
-/// start URL, and again for its response to the change.
+/// The longest wait for an agent that is being restarted before a short request, and again for its
+/// response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The longest wait for the head of an archive, and for a restoration whatever its size: the agent
@@ -190,9 +190,16 @@ impl Lease {
 
     /// Fills the page in front. If the agent does not respond, the outcome of the fields is
     /// unknown: an error would make clients repeat what they may have submitted.
-    pub async fn fill_credentials(&self, fill: &AgentFill<'_>) -> Result<FillResponse, AgentError> {
+    ///
+    /// Nothing is sent after `deadline`, if the agent is being restarted until then.
+    pub async fn fill_credentials(
+        &self,
+        fill: &AgentFill<'_>,
+        deadline: tokio::time::Instant,
+    ) -> Result<FillResponse, AgentError> {
         let client = self.host.client();
-        let agent = self.agent().await?;
+        let agent = tokio::time::timeout_at(deadline, self.agent()).await;
+        let agent = agent.map_err(|_| AgentError::Timeout(CALL_TIMEOUT))??;
         let filled = client.fill_credentials(&agent, fill, CALL_TIMEOUT).await;
         match filled {
             Err(error) if !fill.dry_run && error.may_follow_effects() => {

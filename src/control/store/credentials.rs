@@ -14,7 +14,7 @@ use super::{
     entity::{credential, credential_field},
     from_millis,
     projects::lock_active_project,
-    search::contains,
+    search::{contains, ends_with},
     to_millis,
     totp_steps::delete_totp_step,
 };
@@ -282,6 +282,22 @@ impl Store {
     ) -> Result<Vec<CredentialRow>, StoreError> {
         let rows = of_project(project)
             .filter(credential::Column::Domain.eq(domain))
+            .order_by_asc(credential::Column::Name)
+            .limit(limit)
+            .all(&self.db)
+            .await?;
+        self.with_field_names(rows).await
+    }
+
+    /// Returns up to `limit` credentials of a project for domains below one, by name.
+    pub async fn credentials_below(
+        &self,
+        project: &ProjectId,
+        domain: &str,
+        limit: u64,
+    ) -> Result<Vec<CredentialRow>, StoreError> {
+        let rows = of_project(project)
+            .filter(ends_with(&format!(".{domain}"), credential::Column::Domain))
             .order_by_asc(credential::Column::Name)
             .limit(limit)
             .all(&self.db)

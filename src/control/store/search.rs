@@ -14,6 +14,12 @@ pub(super) fn contains<C: ColumnTrait>(text: &str, columns: &[C]) -> Condition {
     })
 }
 
+/// Returns the condition that `column` ends with `text`, ignoring case.
+pub(super) fn ends_with<C: ColumnTrait>(text: &str, column: C) -> Condition {
+    let pattern = format!("%{}", escape(text));
+    Condition::all().add(matches(Expr::col(column.as_column_ref()), &pattern))
+}
+
 /// Compares both sides in lower case as the database converts it, because databases differ in the
 /// letters that they convert.
 fn matches(column: Expr, pattern: &str) -> Expr {
@@ -22,17 +28,21 @@ fn matches(column: Expr, pattern: &str) -> Expr {
     Expr::from(Func::lower(column)).binary(BinOper::Like, escaped)
 }
 
-/// Returns the pattern for `text` anywhere in a column. Escapes wildcards in `text`.
+/// Returns the pattern for `text` anywhere in a column.
 fn like_pattern(text: &str) -> String {
-    let mut pattern = String::from("%");
+    format!("%{}%", escape(text))
+}
+
+/// Escapes the wildcards of patterns.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '%' | '_' | '\\') {
-            pattern.push('\\');
+            escaped.push('\\');
         }
-        pattern.push(c);
+        escaped.push(c);
     }
-    pattern.push('%');
-    pattern
+    escaped
 }
 
 #[cfg(test)]

@@ -9,8 +9,11 @@ use crate::{
         ErrorBody,
         credential_fill::{AgentFillRequest, FillResponse},
     },
-    http::{ApiResult, Json},
+    http::{ApiResult, Json, LargeJson},
 };
+
+/// The most bytes of a body, in which each byte of the values can be escaped.
+const BODY_LIMIT: usize = 1 << 20;
 
 /// Fill credentials into the page in front
 ///
@@ -41,7 +44,7 @@ use crate::{
 )]
 pub(crate) async fn fill(
     State(filler): State<CredentialFiller>,
-    Json(request): Json<AgentFillRequest>,
+    LargeJson(request): LargeJson<AgentFillRequest, BODY_LIMIT>,
 ) -> ApiResult<Json<FillResponse>> {
     filler.fill(request).await.map(Json).map_err(Into::into)
 }

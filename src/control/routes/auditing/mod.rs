@@ -104,6 +104,11 @@ pub(crate) struct Created<T> {
 #[derive(Debug, Clone)]
 struct CreatedId(String);
 
+/// A resource that a request has used beside that of its path, relative to it: an extension of its
+/// response. It is recorded in the audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct UsedResource(pub String);
+
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         let mut response = (StatusCode::CREATED, Json(self.body)).into_response();
@@ -158,11 +163,15 @@ impl PendingRecord {
         if response.extensions().get::<Throttled>().is_some() {
             return;
         }
-        let created = response.extensions().get::<CreatedId>();
-        self.record(response.status().as_u16(), created);
+        let extensions = response.extensions();
+        let created = extensions.get::<CreatedId>().map(|CreatedId(id)| id);
+        let used = extensions.get::<UsedResource>();
+        let below = created.or(used.map(|UsedResource(path)| path));
+        self.record(response.status().as_u16(), below.map(String::as_str));
     }
 
-    fn record(&self, status: u16, created: Option<&CreatedId>) {
+    /// Records the request. `below` is what it has created or used, relative to its resource.
+    fn record(&self, status: u16, below: Option<&str>) {
         let path = self.uri.path();
         let found = self.auditing.0.operations.find(&self.method, path);
         let actor = self.actor.0.get();
@@ -180,10 +189,9 @@ impl PendingRecord {
                 .map_or(UNKNOWN_ROUTE, MatchedPath::as_str)
         };
         let resource = found.map(|operation| operation.resource_of(path));
-        let resource = match (resource, created) {
-            (Some(_), Some(CreatedId(id))) => {
-                let collection = path.trim_matches('/');
-                Some(format!("{collection}/{id}"))
+        let resource = match (resource, below) {
+            (Some(resource), Some(below)) => {
+                Some(format!("{}/{below}", resource.trim_matches('/')))
             }
             (resource, _) => resource.map(str::to_owned),
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::{Extension, extract::State, response::IntoResponse};
 use http::StatusCode;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
         fleet::AgentError,
         providers::LookupError,
         routes::{
-            auth::Principal, browsers::RESTART_RETRY_DELAY,
+            auditing::UsedResource, auth::Principal, browsers::RESTART_RETRY_DELAY,
             org::credential_providers::provider_error,
         },
     },
@@ -45,7 +45,7 @@ const CODE_RETRY_DELAY: Duration = Duration::from_secs(30);
         (status = 200, body = FillResponse),
         (status = 403, body = ErrorBody, description = "`origin_refused`: the page is not of the domain of the values or of an allowed one, or has no TLS"),
         (status = 404, body = ErrorBody, description = "There is no such browser, credential, provider or item"),
-        (status = 409, body = ErrorBody, description = "`ambiguous_fields`: several fields match equally well. `ambiguous_credential`: several credentials do. `page_changed`: the page navigated meanwhile"),
+        (status = 409, body = ErrorBody, description = "`ambiguous_fields`: several fields match equally well. `ambiguous_credential`: several credentials do. `page_changed`: the page navigated meanwhile. Otherwise the source has no values, no domain or too many, its provider is disabled, or the page has no host"),
         (status = 502, body = ErrorBody, description = "The provider has no answer that can be used"),
         (status = 503, body = ErrorBody, description = "The browser or the provider is not available, or all one-time codes are used by others"),
         (status = 504, body = ErrorBody, description = "The page or the provider did not respond in time"),
@@ -56,10 +56,12 @@ pub(crate) async fn fill(
     principal: Principal,
     Path(id): Path<String>,
     Json(request): Json<FillCredentials>,
-) -> ApiResult<Json<FillResponse>> {
+) -> ApiResult<impl IntoResponse> {
     principal.api_key()?;
-    let filled = filler.fill(&principal.project, &id, &request).await?;
-    Ok(Json(filled))
+    let prepared = filler.prepare(&principal.project, &id, request).await?;
+    let used = UsedResource(format!("credentials/{}", prepared.source()));
+    let filled = filler.fill(prepared).await;
+    Ok((Extension(used), filled.map(Json).map_err(ApiError::from)))
 }
 
 impl From<FillPageError> for ApiError {
@@ -109,9 +111,10 @@ impl From<MaterialError> for ApiError {
             error @ MaterialError::Ambiguous(_) => ApiError::conflict(error.to_string())
                 .code("ambiguous_credential")
                 .permanent(),
-            error @ (MaterialError::NoDomain | MaterialError::NoHost | MaterialError::Empty) => {
-                ApiError::conflict(error.to_string()).permanent()
-            }
+            error @ (MaterialError::NoDomain
+            | MaterialError::TooManyDomains
+            | MaterialError::NoHost
+            | MaterialError::Empty) => ApiError::conflict(error.to_string()).permanent(),
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::support::{
     dev::{Answer, Dev},
     login_site::{LoginSite, Submitted},
     provider_server::{self, ProviderServer, TOKEN},
+    wait::until,
 };
 
 const TOTP_SECRET: &str = "GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ";
@@ -87,6 +88,12 @@ async fn code_is_used_once_and_only_if_the_page_has_a_field() {
     let filled = dev.post(&path, json!({"credential": "shop"})).await;
     let expected = json!({"username": "filled", "password": "filled", "code": "not_found"});
     assert_eq!(outcomes(&filled), expected);
+    // Without a field that the request names, the form is not submitted.
+    let fields = json!([{"name": "username"}, {"name": "password"}, {"name": "code"}]);
+    let request = json!({"credential": "shop", "fields": fields, "submit": true});
+    let filled = dev.post(&path, request).await;
+    assert_eq!(outcomes(&filled), expected);
+    assert_eq!(filled.body["submitted"], false);
     assert_eq!(dev.rows("SELECT * FROM totp_steps").await.len(), 0);
 
     let path = open(&dev, &format!("{}/code", site.url)).await;
@@ -147,6 +154,38 @@ async fn item_of_a_provider_is_found_by_path_and_by_page() {
         message.contains("shop, second") || message.contains("second, shop"),
         "{message}"
     );
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn audit_log_names_the_source_of_each_fill() {
+    let (dev, site) = (Dev::start().await, LoginSite::serve().await);
+    create(&dev, "shop", json!({})).await;
+    create(&dev, "other", json!({"domain": "example.com"})).await;
+    let path = open(&dev, &format!("{}/login", site.url)).await;
+    let fill = async |name: &str, status: u16| {
+        let filled = dev.post(&path, json!({ "credential": name })).await;
+        assert_eq!(filled.status, status, "{}", filled.body);
+        let credential = dev.get(&format!("/credentials/{name}")).await.body;
+        let id = credential["id"].as_str().unwrap().to_owned();
+        (
+            path.replace("/credentials/fill", &format!("/credentials/{id}")),
+            status,
+        )
+    };
+    let expected = [fill("shop", 200).await, fill("other", 403).await];
+    let window = "start=2020-01-01T00:00:00Z&end=2100-01-01T00:00:00Z";
+    let log = format!("/audit-logs?{window}&action=fill_credentials");
+    until("both fills in the audit log", async || {
+        let listed = dev.get(&log).await.body;
+        let is_listed = |(resource, status): &(String, u16)| {
+            let mut entries = listed.as_array().unwrap().iter();
+            let resource = resource.trim_start_matches('/');
+            entries.any(|entry| entry["resource"] == resource && entry["status"] == *status)
+        };
+        expected.iter().all(is_listed).then_some(())
+    })
+    .await;
     dev.finish().await;
 }
 
