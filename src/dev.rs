@@ -71,6 +71,7 @@ pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     if config.providers.allowed_networks.is_empty() {
         config.providers.allowed_networks = AllowedNetwork::LOOPBACK.to_vec();
     }
+    config.allow_http_logins = settings.control.allow_http_logins.unwrap_or(true);
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), shutdown).await?;
     let key = valid_key(&started).await?;

@@ -165,4 +165,22 @@ mod tests {
     fn command_definition_is_valid() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn control_permits_http_logins_only_on_request() {
+        for (options, expected) in [
+            (&[][..], false),
+            (&["--allow-http-logins"], true),
+            (&["--allow-http-logins=true"], true),
+            (&["--allow-http-logins=false"], false),
+        ] {
+            let control = ["berth", "control", "--state-dir", "state"];
+            let cli = Cli::parse_from([&control[..], options].concat());
+            let Command::Control(settings) = cli.command else {
+                panic!("another command");
+            };
+            let config = settings.check("info").unwrap();
+            assert_eq!(config.allow_http_logins, expected, "{options:?}");
+        }
+    }
 }

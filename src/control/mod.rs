@@ -274,7 +274,7 @@ pub async fn start(
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token(&config),
             projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
-            filler: PageFiller::new(credentials.clone(), providers.clone(), browsers.clone()),
+            filler: PageFiller::new(&config, &credentials, &providers, &browsers),
             credentials,
             providers,
             store,

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
+use clap::builder::BoolishValueParser;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
@@ -134,6 +135,20 @@ pub struct Settings {
     #[command(flatten)]
     pub providers: ProviderSettings,
 
+    /// Permit filling credentials into pages with http, whose values everyone on their way through
+    /// the network can read; pages of this machine are always permitted [default: false, with
+    /// `berth dev` true]
+    #[arg(
+        long,
+        env = "BERTH_ALLOW_HTTP_LOGINS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+        value_name = "BOOL"
+    )]
+    pub allow_http_logins: Option<bool>,
+
     /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
     #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
     pub enforce_sunset: bool,
@@ -229,6 +244,8 @@ pub struct Config {
     /// The keys of stored secrets, if they are not that of the state directory.
     pub secrets_keys: Option<KeyRing>,
     pub providers: ProviderSettingsConfig,
+    /// Whether pages with `http` of other machines may be filled.
+    pub allow_http_logins: bool,
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     /// The fleet that new browsers get their hosts from.
@@ -368,6 +385,7 @@ impl Settings {
             session_secret: self.session_secret()?,
             secrets_keys: self.secrets.check()?,
             providers: self.providers.config(),
+            allow_http_logins: self.allow_http_logins.unwrap_or_default(),
             enforce_sunset: self.enforce_sunset,
             host_fleet: self.host_fleet,
             fleet: self.fleet.check(log, stop_deadlines)?,

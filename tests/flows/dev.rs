@@ -354,6 +354,15 @@ async fn check_command_validates_settings_without_starting() {
             "{}",
             invalid.stderr
         );
+        for (option, is_valid) in [
+            ("--allow-http-logins", true),
+            ("--allow-http-logins=false", true),
+            ("--allow-http-logins=sometimes", false),
+        ] {
+            let checked = check(&[server, option]).await;
+            let (valid, error) = (checked.status.success(), checked.stderr);
+            assert_eq!(valid, is_valid, "{option}: {error}");
+        }
     }
     let file = check(&["dev", "--config", config.to_str().unwrap()]).await;
     assert!(

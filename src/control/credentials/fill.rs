@@ -24,6 +24,7 @@ use crate::{
         browsers::{BrowserError, BrowserHandle, Browsers},
         fleet::{AgentError, AgentFill, Lease},
         providers::service::Providers,
+        settings::Config,
         store::TotpOptions,
     },
 };
@@ -67,19 +68,23 @@ pub struct PageFiller {
     credentials: StoredCredentials,
     providers: Providers,
     browsers: Browsers,
+    /// Whether pages with `http` of other machines may be filled.
+    allow_http: bool,
 }
 
 impl PageFiller {
     #[must_use]
     pub fn new(
-        credentials: StoredCredentials,
-        providers: Providers,
-        browsers: Browsers,
+        config: &Config,
+        credentials: &StoredCredentials,
+        providers: &Providers,
+        browsers: &Browsers,
     ) -> PageFiller {
         PageFiller {
-            credentials,
-            providers,
-            browsers,
+            credentials: credentials.clone(),
+            providers: providers.clone(),
+            browsers: browsers.clone(),
+            allow_http: config.allow_http_logins,
         }
     }
 
@@ -156,6 +161,7 @@ impl PageFiller {
             allowed_domains: &hosts,
             submit: prepared.submit,
             deadline,
+            allow_http: self.allow_http,
         };
         let code_name = code_name(fields, &values);
         let (Some(code), Some(code_name)) = (code, code_name) else {
@@ -282,6 +288,7 @@ struct FillTarget<'a> {
     submit: bool,
     /// The latest time at which values are sent.
     deadline: Instant,
+    allow_http: bool,
 }
 
 impl FillTarget<'_> {
@@ -315,6 +322,7 @@ impl FillTarget<'_> {
             allowed_domains: self.allowed_domains,
             submit: self.submit,
             dry_run,
+            allow_http: self.allow_http,
         };
         self.lease.fill_credentials(&fill, self.deadline).await
     }

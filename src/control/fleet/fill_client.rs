@@ -25,6 +25,8 @@ pub struct AgentFill<'a> {
     pub submit: bool,
     /// Finds the fields and writes nothing.
     pub dry_run: bool,
+    /// Permits pages with `http` of other machines.
+    pub allow_http: bool,
 }
 
 impl AgentFill<'_> {
@@ -90,6 +92,7 @@ impl Serialize for AgentFill<'_> {
         map.serialize_entry("allowed_domains", self.allowed_domains)?;
         map.serialize_entry("submit", &self.submit)?;
         map.serialize_entry("dry_run", &self.dry_run)?;
+        map.serialize_entry("allow_http", &self.allow_http)?;
         map.end()
     }
 }
@@ -144,6 +147,7 @@ mod tests {
             allowed_domains: &["login.example".to_owned()],
             submit: true,
             dry_run: true,
+            allow_http: true,
         };
         let body = serde_json::to_value(&fill).unwrap();
         let read = deserr::deserialize::<AgentFillRequest, _, JsonError>(body);
@@ -152,6 +156,7 @@ mod tests {
         assert_eq!(read.fields, Some(fields.clone()));
         assert_eq!(read.allowed_domains.unwrap().as_slice().len(), 1);
         assert_eq!((read.submit, read.dry_run), (Some(true), Some(true)));
+        assert_eq!(read.allow_http, Some(true));
         for (name, value) in read.values.iter() {
             let mut sent = values.iter();
             let (_, sent) = sent.find(|(sent, _)| sent == name.as_str()).unwrap();

@@ -361,18 +361,28 @@ async fn only_https_of_the_domain_is_filled() {
     let agent = start.ready().await;
     let mut page = Page::of(&agent).await;
     let request = |domain: &str| json!({"domain": domain, "values": {"canary": "some value"}});
-    for (url, domain, allowed) in [
-        (&site.secure_url, "canary.test", true),
-        (&site.secure_url, "www.canary.test", true),
-        (&site.secure_url, "test", false),
-        (&site.secure_url, "other.test", false),
-        (&site.secure_url, "notcanary.test", false),
-        (&site.named_url, "canary.test", false),
-        (&site.url, "127.0.0.1", true),
-        (&site.url, "127.0.0.2", false),
+    for (url, domain, allow_http, allowed) in [
+        (&site.secure_url, "canary.test", None, true),
+        (&site.secure_url, "www.canary.test", Some(false), true),
+        (&site.secure_url, "canary.test", Some(true), true),
+        (&site.secure_url, "test", None, false),
+        (&site.secure_url, "other.test", None, false),
+        (&site.secure_url, "notcanary.test", None, false),
+        (&site.named_url, "canary.test", None, false),
+        (&site.named_url, "canary.test", Some(false), false),
+        (&site.named_url, "canary.test", Some(true), true),
+        (&site.named_url, "www.canary.test", Some(true), true),
+        (&site.named_url, "other.test", Some(true), false),
+        (&site.url, "127.0.0.1", None, true),
+        (&site.url, "127.0.0.2", None, false),
+        (&site.url, "127.0.0.2", Some(true), false),
     ] {
         page.go_to(&format!("{url}/{domain}")).await;
-        let (status, response) = fill(&agent, &request(domain)).await;
+        let mut request = request(domain);
+        if let Some(allow_http) = allow_http {
+            request["allow_http"] = allow_http.into();
+        }
+        let (status, response) = fill(&agent, &request).await;
         let value = page.evaluate("field.value").await;
         if allowed {
             assert_eq!(status, StatusCode::OK, "{url}: {domain}: {response}");

@@ -43,7 +43,7 @@ const CODE_RETRY_DELAY: Duration = Duration::from_secs(30);
     request_body(content = FillCredentials, example = json!({"credential": "shop-admin", "submit": true})),
     responses(
         (status = 200, body = FillResponse),
-        (status = 403, body = ErrorBody, description = "`origin_refused`: the page is not of the domain of the values or of an allowed one, or has no TLS"),
+        (status = 403, body = ErrorBody, description = "`origin_refused`: the page is not of the domain of the values or of an allowed one, or has `http` where the server does not permit that"),
         (status = 404, body = ErrorBody, description = "There is no such browser, credential, provider or item"),
         (status = 409, body = ErrorBody, description = "`ambiguous_fields`: several fields match equally well. `ambiguous_credential`: several credentials do. `page_changed`: the page navigated meanwhile. Otherwise the source has no values, no domain or too many, its provider is disabled, or the page has no host"),
         (status = 502, body = ErrorBody, description = "The provider has no answer that can be used"),

@@ -209,6 +209,40 @@ async fn page_of_another_origin_is_refused() {
 }
 
 #[tokio::test]
+async fn page_with_http_is_filled_only_if_the_setting_permits_that() {
+    let site = LoginSite::serve().await;
+    let resolver = "--chromium-flag=--host-resolver-rules=MAP *.test 127.0.0.1";
+    let url = format!("{}/login", site.url.replace("localhost", "www.shop.test"));
+    let all = json!({"username": "filled", "password": "filled"});
+    for (options, is_permitted) in [
+        (&[resolver][..], true),
+        (&[resolver, "--allow-http-logins=false"], false),
+    ] {
+        let dev = Dev::with(options).await;
+        create(&dev, "shop", json!({"domain": "shop.test"})).await;
+        create(&dev, "other", json!({"domain": "other.test"})).await;
+        create(&dev, "local", json!({})).await;
+        let path = open(&dev, &url).await;
+        let request = json!({"credential": "shop", "submit": true});
+        let filled = dev.post(&path, request).await;
+        match is_permitted {
+            true => {
+                assert_eq!(outcomes(&filled), all);
+                assert_eq!(site.submitted().await, login());
+            }
+            false => filled.assert_error(403, "origin_refused"),
+        }
+        let path = open(&dev, &url).await;
+        let other = dev.post(&path, json!({"credential": "other"})).await;
+        other.assert_error(403, "origin_refused");
+        let path = open(&dev, &format!("{}/login", site.url)).await;
+        let filled = dev.post(&path, json!({"credential": "local"})).await;
+        assert_eq!(outcomes(&filled), all);
+        dev.finish().await;
+    }
+}
+
+#[tokio::test]
 async fn invalid_request_names_each_invalid_field() {
     let dev = Dev::start().await;
     create(&dev, "shop", json!({})).await;
