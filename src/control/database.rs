@@ -1,5 +1,7 @@
 //! The commands `berth database migrate` and `berth database check`.
 
+use std::path::Path;
+
 use super::{
     ControlError,
     settings::{DatabaseConfig, DatabaseSettings, SettingsError, StateSettings},
@@ -47,6 +49,18 @@ pub(super) async fn migrate_store(
             Store::migrate_sqlite(&state_dir.prepare_database()?).await?
         }
         DatabaseConfig::Postgres(config) => Store::migrate_postgres(config).await?,
+    })
+}
+
+/// Opens a database without changing it. `root` is the state directory, which may not exist. Fails
+/// if migrations are pending.
+pub(super) async fn read_store(
+    root: &Path,
+    database: &DatabaseConfig,
+) -> Result<Store, ControlError> {
+    Ok(match database {
+        DatabaseConfig::Sqlite => Store::read_sqlite(&StateDir::database_in(root)).await?,
+        DatabaseConfig::Postgres(config) => Store::read_postgres(config).await?,
     })
 }
 

@@ -146,6 +146,42 @@ async fn keys_are_rotated_and_the_old_one_is_retired() {
 }
 
 #[tokio::test]
+async fn status_and_plan_leave_a_database_with_pending_migrations_as_it_is() {
+    let state = State::new();
+    fs::create_dir(state.path()).unwrap();
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    key_file(&state, &['1']);
+    let commands = [&["status"][..], &["rotate", "--plan"]];
+    let file = state.path().join("berth.db");
+    if state.database.is_none() {
+        for command in commands {
+            let refused = secrets(&state, command).await;
+            assert_eq!(refused.status.code(), Some(1), "{}", refused.stdout);
+            let expected = "berth.db: there is no such file";
+            assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+            assert!(!file.exists());
+        }
+        fs::write(&file, "").unwrap();
+    }
+    let check = || print(state.command(&["database", "check"]));
+    let before = check().await;
+    assert_eq!(before.status.code(), Some(3), "{}", before.stderr);
+    for command in commands {
+        let refused = secrets(&state, command).await;
+        assert_eq!(refused.status.code(), Some(1), "{}", refused.stdout);
+        let expected = "migrations are pending: run berth database migrate";
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+        assert_eq!(check().await.stdout, before.stdout);
+    }
+    let migrated = print(state.command(&["database", "migrate"])).await;
+    assert_eq!(migrated.status.code(), Some(0), "{}", migrated.stderr);
+    for command in commands {
+        let read = secrets(&state, command).await;
+        assert_eq!(read.status.code(), Some(0), "{}", read.stderr);
+    }
+}
+
+#[tokio::test]
 async fn control_does_not_start_without_the_key_that_it_names() {
     let state = state_with_secrets(1).await;
     let id = id_in(&key_line(

@@ -121,7 +121,7 @@ pub struct RotationReport {
     pub rewrapped: Vec<(String, u32, String)>,
 }
 
-/// The database and the keys that a command works on.
+/// The database and the keys that a command changes.
 struct Opened {
     store: Store,
     ring: KeyRing,
@@ -131,13 +131,9 @@ struct Opened {
 
 impl SecretsOptions {
     async fn open(&self) -> Result<Opened, RotationError> {
-        let database = self.database.check().map_err(SettingsError::from);
-        let database = database.map_err(ControlError::from)?;
+        let database = self.check_database()?;
         let state_dir = StateDir::open(&self.state.path()?)?;
-        let ring = match self.secrets.check()? {
-            Some(ring) => ring,
-            None => ring_source::of_state_dir(&state_dir)?.ok_or(RotationError::NoKeys)?,
-        };
+        let ring = self.ring(&state_dir)?;
         let (store, _) = database::migrate_store(&state_dir, &database).await?;
         Ok(Opened {
             store,
@@ -146,11 +142,32 @@ impl SecretsOptions {
             database,
         })
     }
+
+    /// Opens the database, without changing it, and reads the keys.
+    async fn open_read_only(&self) -> Result<(Store, KeyRing), RotationError> {
+        let database = self.check_database()?;
+        let root = self.state.path()?;
+        let store = database::read_store(&root, &database).await?;
+        let ring = self.ring(&StateDir::open(&root)?)?;
+        Ok((store, ring))
+    }
+
+    fn check_database(&self) -> Result<DatabaseConfig, ControlError> {
+        Ok(self.database.check().map_err(SettingsError::from)?)
+    }
+
+    fn ring(&self, state_dir: &StateDir) -> Result<KeyRing, RotationError> {
+        match self.secrets.check()? {
+            Some(ring) => Ok(ring),
+            None => ring_source::of_state_dir(state_dir)?.ok_or(RotationError::NoKeys),
+        }
+    }
 }
 
-/// Returns the state of each key that the settings have or the database needs.
+/// Returns the state of each key that the settings have or the database needs. Leaves the database
+/// as it is.
 pub async fn status(options: &SecretsOptions) -> Result<Vec<KeyStatus>, RotationError> {
-    let Opened { store, ring, .. } = options.open().await?;
+    let (store, ring) = options.open_read_only().await?;
     let keys = key_states(&store, &ring).await?;
     store.close().await?;
     Ok(keys)
@@ -176,13 +193,17 @@ async fn key_states(store: &Store, ring: &KeyRing) -> Result<Vec<KeyStatus>, Rot
     Ok(keys.collect())
 }
 
-/// Wraps all data keys with the first key, or only reports which ones that would be.
+/// Wraps all data keys with the first key, or only reports which ones that would be and leaves the
+/// database as it is.
 pub async fn rotate(options: &RotateOptions) -> Result<RotationReport, RotationError> {
+    if !options.apply {
+        let (store, ring) = options.common.open_read_only().await?;
+        let planned = plan(&store, &ring).await;
+        store.close().await?;
+        return planned;
+    }
     let opened = options.common.open().await?;
-    let rotated = match options.apply {
-        true => apply(&opened).await,
-        false => plan(&opened.store, &opened.ring).await,
-    };
+    let rotated = apply(&opened).await;
     opened.store.close().await?;
     rotated
 }

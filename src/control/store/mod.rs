@@ -161,6 +161,41 @@ impl Store {
         opened.map_err(|failure: OpenFailure| failure.of(name))
     }
 
+    /// Opens the SQLite file at `path` for statements that read. Changes nothing: fails if the file
+    /// is missing, or its schema has pending migrations.
+    pub async fn read_sqlite(path: &Path) -> Result<Store, OpenError> {
+        let name = path.display().to_string();
+        let opened = async {
+            if !path.is_file() {
+                return Err(OpenFailure::NoFile);
+            }
+            let db = sqlite::open_read_only(path).await?;
+            Store::of_current(db, &name).await
+        };
+        let opened = opened.await;
+        opened.map_err(|failure: OpenFailure| failure.of(name))
+    }
+
+    /// Connects to a PostgreSQL database for statements that read. Changes nothing: fails if its
+    /// schema has pending migrations.
+    pub async fn read_postgres(config: &PostgresConfig) -> Result<Store, OpenError> {
+        let name = config.to_string();
+        let opened = async {
+            let db = postgres::connect(config).await?;
+            Store::of_current(db, &name).await
+        };
+        let opened = opened.await;
+        opened.map_err(|failure: OpenFailure| failure.of(name))
+    }
+
+    /// Returns the store of a database without pending migrations.
+    async fn of_current(db: DatabaseConnection, name: &str) -> Result<Store, OpenFailure> {
+        match migration::pending(&db).await?.is_empty() {
+            true => Ok(Store::new(db.clone(), db, name)),
+            false => Err(OpenFailure::Outdated),
+        }
+    }
+
     fn new(db: DatabaseConnection, writer: DatabaseConnection, name: &str) -> Store {
         Store {
             db,

@@ -35,6 +35,8 @@ pub enum OpenFailure {
     ReadOnly,
     #[error("there is no such file")]
     NoFile,
+    #[error("migrations are pending: run berth database migrate")]
+    Outdated,
     #[error(
         "has the migration {0}, which this program does not know; run the newer program that applied it, or restore a backup from before that"
     )]
