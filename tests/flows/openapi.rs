@@ -134,7 +134,7 @@ async fn fuzz(server: &str) {
         .arg(std::env::var(SEED_VARIABLE).unwrap_or_else(|_| SEED.to_owned()))
         .arg(program.parent().unwrap())
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    output_of(&mut unshare).await;
+    println!("{}", output_of(&mut unshare).await);
 }
 
 #[tokio::test]

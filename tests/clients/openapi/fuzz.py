@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 from confine import confine
@@ -74,13 +75,28 @@ def make_files():
     shutil.make_archive(str(FILES / "archive"), "zip", FILES / "directory")
 
 
+def responses():
+    """Returns the responses as tuples of operation, status and seconds."""
+    lines = (line.split("\t") for line in RESPONSES.read_text().splitlines())
+    return [(operation, status, float(seconds)) for operation, status, seconds in lines]
+
+
 def untested():
     """Returns the operations whose requests were all rejected for their credential or their method."""
     statuses = {}
-    for line in RESPONSES.read_text().splitlines():
-        operation, status = line.split("\t")
+    for operation, status, _ in responses():
         statuses.setdefault(operation, set()).add(status)
     return sorted(operation for operation, found in statuses.items() if found <= {"401", "405"})
+
+
+def print_slowest():
+    """Prints the operations whose responses took the longest together."""
+    seconds, counts = Counter(), Counter()
+    for operation, _, elapsed in responses():
+        seconds[operation] += elapsed
+        counts[operation] += 1
+    for operation, total in seconds.most_common(10):
+        print(f"{total:6.1f} s in {counts[operation]} responses of {operation}")
 
 
 def main(server, berth, root, phases, examples, seed, *retained):
@@ -104,6 +120,7 @@ def main(server, berth, root, phases, examples, seed, *retained):
         "--phases", phases, "--max-examples", examples, "--seed", seed,
     ]
     status = subprocess.run(fuzzer, env=environment).returncode
+    print_slowest()
     if untested():
         print(f"operations that no authenticated request reached: {untested()}")
         status = 1

@@ -17,6 +17,9 @@ NAMES = ["file.txt", "directory", "directory/inner.txt", "missing", "missing/inn
 # Times in milliseconds, which the API accepts up to minutes, and numbers of steps.
 LONG_FIELDS = {"duration_ms", "duration", "delay", "step_delay_ms", "steps_per_segment", "delta_x", "delta_y"}
 MAX_VALID = 100_000
+# The wait for a browser of a pool in seconds, its default, and the longest that the API accepts.
+WAIT_FIELD = "acquire_timeout_seconds"
+DEFAULT_WAIT, MAX_VALID_WAIT = 30, 300
 MAX_TEXT = 40
 
 
@@ -44,6 +47,8 @@ def steer(name, value):
             return value[:MAX_TEXT]
         if name in ("start_url", "url") and value.startswith(("http", "file")):
             return "about:blank"
+    if name == WAIT_FIELD and isinstance(value, int) and 1 < value <= MAX_VALID_WAIT:
+        return 1
     if name in LONG_FIELDS and isinstance(value, int) and 10 < value <= MAX_VALID:
         return 10
     return value
@@ -63,6 +68,9 @@ def before_call(context, case, kwargs):
             case.query[name] = steer(name, value)
         if label.endswith("/logs/stream"):
             case.query["follow"] = "false"
+    if label.endswith("/acquire") and isinstance(case.body, dict) and case.body.get(WAIT_FIELD) is None:
+        # Without a browser in the pool, it would wait for that long.
+        case.body[WAIT_FIELD] = DEFAULT_WAIT
     if isinstance(case.body, (dict, list)):
         case.body = steer("", case.body)
     for name, value in (case.path_parameters or {}).items():
@@ -97,4 +105,4 @@ def identifier(case, name, value):
 @schemathesis.hook
 def after_call(context, case, response):
     with open(os.environ["FUZZ_RESPONSES"], "a", encoding="utf-8") as file:
-        print(case.operation.label, response.status_code, sep="\t", file=file)
+        print(case.operation.label, response.status_code, response.elapsed, sep="\t", file=file)
