@@ -31,9 +31,28 @@ const originalTokens = new WeakMap();
 const tokensOf = (element) =>
   originalTokens.get(element) ?? element.getAttribute('autocomplete') ?? '';
 
+// The purposes of the tokens of `autocomplete`: those for an account, and all others. Further ones,
+// such as `off`, name none.
+const ACCOUNT_TOKENS = {
+  username: 'identifier',
+  email: 'identifier',
+  tel: 'identifier',
+  'tel-national': 'identifier',
+  'current-password': 'password',
+  'new-password': 'password',
+  'one-time-code': 'code',
+};
+const OTHER_TOKEN = new RegExp(
+  '^((cc|tel|address|bday|honorific|transaction)-.+|(given|additional|family)-name|(nick)?name|' +
+    'organization(-title)?|street-address|country(-name)?|postal-code|language|bday|sex|url|photo|' +
+    'impp)$',
+);
+const purposeOf = (token) => ACCOUNT_TOKENS[token] ?? (OTHER_TOKEN.test(token) ? 'other' : null);
+
 function toField(element) {
   const attribute = (name) => element.getAttribute(name) ?? '';
   const label = labelOf(element);
+  const tokens = new Set(tokensOf(element).toLowerCase().split(/\s+/));
   const own = ['name', 'id', 'placeholder', 'aria-label', 'title', 'data-testid'].map(attribute);
   return {
     element,
@@ -42,7 +61,8 @@ function toField(element) {
     id: normalize(attribute('id')),
     label: normalize(label || attribute('aria-label') || attribute('placeholder')),
     isEditable: !element.readOnly && !element.matches(':disabled'),
-    tokens: new Set(tokensOf(element).toLowerCase().split(/\s+/)),
+    tokens,
+    purposes: [...tokens].map(purposeOf).filter(Boolean),
     text: [...own, label].map(normalize).join(''),
     isDrawn: isDrawn(element),
   };
@@ -132,28 +152,56 @@ function groupFields({ fields, buttons, headings, textareas }, isShown) {
 
 // Returns the fields for one character each that follow each other, or null.
 function splitCodeOf(group) {
-  const cells = group.fields.filter((field) => field.element.maxLength === 1 && field.isDrawn);
+  const isCell = (field) =>
+    field.element.maxLength === 1 && field.isDrawn && isFor(field, 'code') && !isOther(field);
+  const cells = group.fields.filter(isCell);
   const isSplit = cells.length >= SPLIT_CODE.min && cells.length <= SPLIT_CODE.max;
   return isSplit ? cells : null;
 }
 
-const isCode = (field) =>
-  field.tokens.has('one-time-code') ||
-  field.element.maxLength === 1 ||
-  (means(field.text, 'code') && !means(field.text, 'password') && !isOther(field));
+// Whether the `autocomplete` of a field names no other purpose.
+const isFor = (field, purpose) => field.purposes.every((known) => known === purpose);
 
 const isOther = (field) => means(field.text, 'otherField');
+
+// Whether a field looks like one for a code, and is none for a password or an identifier.
+const mayBeCode = (field) =>
+  field.tokens.has('one-time-code') ||
+  field.element.maxLength === 1 ||
+  (meansAny(field.text, CODES) && !means(field.text, 'password') && !isOther(field));
+
+const CODES = ['code', 'bareCode'];
+
+// Whether a field is for a code of a login. Many things have a code: where the words do not show of
+// which kind it is, its form has to.
+function isCode(field) {
+  if (!mayBeCode(field) || !isFor(field, 'code')) return false;
+  if (isOther(field) && !meansAny(field.text, CODES)) return false;
+  const isCertain = field.purposes.length > 0 || field.element.maxLength === 1;
+  return isCertain || means(field.text, 'code') || hasLoginEvidence(field.group);
+}
 
 const isNewPassword = (field) =>
   field.tokens.has('new-password') || means(field.text, 'newPassword');
 
-// Whether a field is for an existing or a new password.
-const isPassword = (field) =>
-  !isCode(field) &&
+// Whether a field looks like one for a password, and is none for an identifier.
+const mayBePassword = (field) =>
+  !mayBeCode(field) &&
   (field.type === 'password' ||
     field.tokens.has('current-password') ||
     field.tokens.has('new-password') ||
     (field.type === 'text' && means(field.text, 'password') && !means(field.text, 'identifier')));
+
+// Whether a field is for a password of an account, an existing or a new one.
+function isPassword(field) {
+  if (!mayBePassword(field) || !isFor(field, 'password')) return false;
+  if (field.purposes.length > 0) return !isOther(field) || means(field.text, 'password');
+  const isNamed = (text) => means(text, 'password') && !means(text, 'otherField');
+  if (field.type === 'password') return !isOther(field) || isNamed(field.label);
+  const isAboutElse = meansAny(field.text, ['otherField', 'email', 'phone', 'passwordHelp']);
+  const hasName = [field.name, field.id, field.label].some(isNamed);
+  return hasName && !isAboutElse && hasLoginEvidence(field.group);
+}
 
 // The texts that show for what a group is, those of the most weight first.
 function evidenceOf({ form, buttons, headings, key }) {
@@ -177,11 +225,20 @@ function senderText(buttons) {
   return (sender ? [sender] : drawn).map(buttonText).join('');
 }
 
+// Whether a group shows that it is for a login or a code, by itself or as a step of a page that is.
+function hasLoginEvidence({ evidence, fields }) {
+  const shows = (text) => meansAny(text, ['login', 'code']);
+  const isStep = meansAny(evidence[0], ['next', 'send']) && shows(evidence[3]);
+  const isPasswordBox = (field) => field.type === 'password' && field.isDrawn && isPassword(field);
+  return isStep || evidence.slice(0, 3).some(shows) || fields.some(isPasswordBox);
+}
+
 // Returns the kind of a group: only `login`, `code` and `other` ones get values by their meaning.
 function kindOf(group, isShown) {
   const evidence = evidenceOf(group);
+  group.evidence = evidence;
   group.isLogin = evidence.some((text) => means(text, 'login'));
-  const passwords = group.fields.filter(isPassword);
+  const passwords = group.fields.filter(mayBePassword);
   const shown = passwords.filter(isShown);
   if (shown.length > 1 || passwords.some(isNewPassword)) return 'registration';
   for (const text of evidence) {
@@ -190,7 +247,7 @@ function kindOf(group, isShown) {
     if (isRegistration && !isLogin) return 'registration';
     if (isLogin) break;
   }
-  if (shown.length === 1) return 'login';
+  if (shown.some(isPassword)) return 'login';
   if (isSearch(group)) return 'search';
   const texts = [...evidence.slice(0, 3), ...group.fields.map((field) => field.text)];
   if (texts.some((text) => means(text, 'newsletter'))) return 'newsletter';

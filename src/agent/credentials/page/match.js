@@ -29,9 +29,10 @@ const isDecoy = (field) => means(field.text, 'honeypot');
 
 // Returns the rank of a field for an identifier, or null if it is none.
 function identifierRank(field, kind) {
-  if (isDecoy(field) || field.type === 'search' || isPassword(field)) return null;
+  if (isDecoy(field) || field.type === 'search' || mayBePassword(field)) return null;
+  if (!isFor(field, 'identifier')) return null;
   if (hasToken(field, kind)) return RANK.ownToken;
-  if (isCode(field) || isOther(field)) return null;
+  if (mayBeCode(field) || isOther(field)) return null;
   if (hasType(field, kind)) return RANK.ownType;
   if (hasWords(field, kind)) return RANK.ownWords;
   const { others } = IDENTIFIERS[kind];
@@ -47,8 +48,10 @@ function isBeforePassword(field) {
   const { fields, fixed } = field.group;
   const others = [...fields, ...fixed].filter((other) => !isPassword(other));
   const password = fields.findIndex((other) => isPassword(other) && other.isDrawn);
-  const isPlain = !isCode(field) && !isOther(field) && !isDecoy(field) && field.type !== 'search';
-  return isPlain && others.length === 1 && fields.indexOf(field) < password;
+  const isPlain =
+    isFor(field, 'identifier') && !mayBeCode(field) && !isOther(field) && !isDecoy(field);
+  const isFirst = others.length === 1 && fields.indexOf(field) < password;
+  return isPlain && isFirst && field.type !== 'search';
 }
 
 function passwordRank(field) {

@@ -39,14 +39,20 @@ const WORDS = {
     'salasana', 'heslo',
   ],
   code: [
-    'code', 'one time code', 'one time password', 'one time passcode', 'onetimecode', 'otp', 'totp',
-    '2fa', 'two factor', 'mfa', 'verification code', 'verificationcode', 'authentication code',
-    'authenticator', 'passcode', 'security code', 'bestätigungscode', 'sicherheitscode',
-    'einmalcode', 'einmalpasswort', 'verifizierungscode', 'code de vérification',
-    'code de sécurité', 'code à usage unique', 'código', 'codigo', 'codice', 'verificatiecode',
-    'beveiligingscode', 'kod', 'kod weryfikacyjny', 'kod jednorazowy',
-    '認証コード', '確認コード', 'ワンタイム', '認証番号', '验证码', '驗證碼', '动态码', '校验码', '安全码', 'код', 'doğrulama kodu',
-    'رمز التحقق', '인증번호', '인증 코드', 'kode', 'koodi',
+    'one time code', 'one time password', 'one time passcode', 'onetimecode', 'otp', 'totp', '2fa',
+    'two factor', 'mfa', 'verification code', 'verificationcode', 'authentication code',
+    'authenticator', 'bestätigungscode', 'einmalcode', 'einmalpasswort', 'verifizierungscode',
+    'code de vérification', 'code à usage unique', 'código de verificación', 'código de un solo uso',
+    'código de verificação', 'codice di verifica', 'codice monouso', 'verificatiecode',
+    'kod weryfikacyjny', 'kod jednorazowy', 'verifieringskod', 'bekræftelseskode', 'engangskode',
+    'bekreftelseskode', 'vahvistuskoodi', 'ověřovací kód',
+    '認証コード', '確認コード', 'ワンタイム', '認証番号', '验证码', '驗證碼', '动态码', '校验码', 'код подтверждения',
+    'doğrulama kodu', 'رمز التحقق', '인증번호', '인증 코드',
+  ],
+  // Codes of which the word does not show what they are for.
+  bareCode: [
+    'code', 'passcode', 'security code', 'sicherheitscode', 'code de sécurité', 'código', 'codice',
+    'beveiligingscode', 'kod', 'kode', 'koodi', 'kód', '安全码', 'код',
   ],
   // A field with one of these words is none of the fields above.
   otherField: [
@@ -54,7 +60,9 @@ const WORDS = {
     'gutscheincode', 'cupón', 'sconto', 'zip', 'postal', 'postcode', 'post code', 'zip code',
     'postleitzahl', 'plz', 'pocztowy', 'fiscale', '邮编', '邮政', '郵便', 'country', 'country code',
     'area code', 'region', 'referral', 'referrer', 'invite', 'invitation', 'einladung', 'captcha',
-    'recaptcha', '图形', '圖形', '图片', 'cvv', 'cvc', 'card', 'iban', 'bic', 'swift', 'sort code',
+    'recaptcha', '图形', '圖形', '图片', 'cvv', 'cvc', 'csc', 'cvn', 'card', 'kreditkarte',
+    'kartennummer', 'prüfnummer', 'kartenprüfnummer', 'cryptogramme', 'tarjeta', '卡号', 'iban', 'bic',
+    'swift', 'sort code',
     'first name', 'firstname', 'last name', 'lastname', 'given name', 'family name', 'surname',
     'full name', 'fullname', 'vorname', 'nachname', 'prénom', 'apellido', 'cognome', 'sobrenome',
     'voornaam', 'achternaam', 'imię', 'nazwisko', '氏名', '姓名', 'company', 'organization',
@@ -62,7 +70,18 @@ const WORDS = {
     'azienda', 'bedrijf', '会社', '公司', 'street', 'address line', 'city', 'town', 'birthday',
     'date of birth', 'birth', 'age', 'comment', 'message', 'nachricht', 'subject', 'betreff',
     'website', 'url', 'homepage', 'amount', 'quantity', 'price', 'budget', 'question', 'answer',
-    'title', 'gender', 'job', 'note', 'notes', 'reason', 'friend',
+    'title', 'gender', 'job', 'note', 'notes', 'reason', 'friend', 'ssn', 'social security', 'wifi',
+    'wi fi', 'wlan', 'ssid', 'network key',
+  ],
+  // Texts about a password, beside fields for something else.
+  passwordHelp: [
+    'hint', 'passwordhint', 'reminder', 'forgot', 'forgotten', 'lost', 'reset', 'recover', 'recovery',
+    'merkhilfe', 'hinweis', 'vergessen', 'zurücksetzen', 'indice', 'oublié', 'réinitialiser', 'pista',
+    'olvidó', 'olvidaste', 'olvidado', 'olvidada', 'restablecer', 'recuperar', 'suggerimento',
+    'dimenticato', 'dimenticata', 'reimposta', 'dica', 'esqueci', 'esqueceu', 'redefinir', 'vergeten',
+    'podpowiedź', 'zapomniałeś', 'przypomnij', 'resetuj', 'ヒント', '忘れ', 'リセット', '提示', '忘记', '忘記', '重置',
+    'подсказка', 'забыли', 'сбросить', 'ipucu', 'unuttum', 'sıfırla', 'تلميح', 'نسيت', '힌트', '잊으', '재설정', 'glömt',
+    'glemt', 'unohtu', 'zapomenut',
   ],
   // Passwords that are set or repeated, not entered.
   newPassword: [
@@ -159,3 +178,5 @@ const TERMS = Object.fromEntries(
 function means(text, meaning) {
   return TERMS[meaning].some((term) => text.includes(term));
 }
+
+const meansAny = (text, meanings) => meanings.some((meaning) => means(text, meaning));

@@ -66,6 +66,14 @@
     '<form><input name=email placeholder="Your email"><button>Abonnieren</button></form>',
     '<form><input name=name placeholder="User name"><textarea name=text></textarea><button>Send</button></form>',
     '<form><label>Promo code <input name=code></label><button>Apply</button></form>',
+    '<form><p>Forgot your password? Enter your email.</p><input name=email><button>Send</button></form>',
+    '<form><label>Password hint <input name=hint></label><button>Save</button></form>',
+    '<form><label>Wi-Fi password <input name=key></label><button>Connect</button></form>',
+    '<form><label>Password <input name=password></label><button>Save</button></form>',
+    '<form><label>Card number <input name=card></label><label>CVV <input type=password name=cvv></label><button>Pay</button></form>',
+    '<form><input autocomplete=cc-number><input type=password autocomplete=cc-csc><button>Pay</button></form>',
+    '<form><label>Security code <input name=securityCode autocomplete=cc-csc></label><button>Pay</button></form>',
+    '<form><label>Code <input name=code></label><button>Apply</button></form>',
   ];
   const OTHER_FIELDS = ['Company', 'Captcha', 'Promo code', 'Date of birth', 'First name', 'Comment'];
 
