@@ -66,7 +66,8 @@ pub struct FillField {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FillResponse {
     pub fields: Vec<FilledField>,
-    /// Whether the form was submitted. Where a field is `unknown`, it may have been.
+    /// Whether the form was submitted. Where a field is `unknown`, it may have been. A form that
+    /// would put the values into an address is not.
     pub submitted: bool,
     /// URL of the page in front when the fields were looked for, without query, fragment and user
     /// information.

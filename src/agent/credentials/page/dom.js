@@ -14,6 +14,7 @@ const queryDocument = Document.prototype.querySelectorAll;
 const queryForm = Element.prototype.querySelectorAll;
 const formAttribute = (form, name) => Element.prototype.getAttribute.call(form, name) ?? '';
 const formAction = getter(HTMLFormElement.prototype, 'action');
+const formMethod = getter(HTMLFormElement.prototype, 'method');
 const ownerOfInput = getter(HTMLInputElement.prototype, 'form');
 const ownerOfButton = getter(HTMLButtonElement.prototype, 'form');
 const setValue = setter(HTMLInputElement.prototype, 'value');

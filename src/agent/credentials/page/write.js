@@ -168,17 +168,62 @@ function submit(request, element) {
   const button = senders.find((sender) => means(buttonText(sender), 'login')) ?? senders[0];
   if (button && !isEnabled(button)) return false;
   let isTaken = false;
-  const take = () => (isTaken = true);
-  const root = Node.prototype.getRootNode.call(form);
-  const { addEventListener, removeEventListener } = EventTarget.prototype;
-  addEventListener.call(root, 'submit', take, { capture: true });
+  const submission = new Submission(form);
   if (button) {
-    isTaken = click(button) || isTaken;
+    isTaken = click(button);
   } else {
     HTMLFormElement.prototype.requestSubmit.call(form);
   }
-  removeEventListener.call(root, 'submit', take, { capture: true });
-  return isTaken;
+  submission.end();
+  return !submission.isCancelled && (isTaken || submission.hasStarted);
+}
+
+const { addEventListener, removeEventListener } = EventTarget.prototype;
+
+// The submission of a form. It is cancelled if it would put the values into an address, as a form
+// does that waits for its script.
+class Submission {
+  constructor(form) {
+    this.form = form;
+    this.hasStarted = false;
+    this.isCancelled = false;
+    const root = Node.prototype.getRootNode.call(form);
+    this.top = root instanceof Document ? window : root;
+    this.targets = [this.top];
+    this.changeListeners(addEventListener);
+  }
+
+  // Called after the page's listeners of each target, which were added before.
+  handleEvent(event) {
+    if (event.target !== this.form) return;
+    const isFirst = !this.hasStarted;
+    this.hasStarted = true;
+    if (isFirst) {
+      this.targets = event.composedPath();
+      this.changeListeners(addEventListener);
+    }
+    const isEnd = event.currentTarget === this.top && event.eventPhase === Event.BUBBLING_PHASE;
+    const isLast = isEnd || event.cancelBubble;
+    if (!isLast || event.defaultPrevented || !sendsInAddress(this.form, event.submitter)) return;
+    event.preventDefault();
+    this.isCancelled = true;
+  }
+
+  changeListeners(change) {
+    for (const target of this.targets) {
+      for (const capture of [true, false]) change.call(target, 'submit', this, { capture });
+    }
+  }
+
+  end() {
+    this.changeListeners(removeEventListener);
+  }
+}
+
+function sendsInAddress(form, submitter) {
+  const action = submitter?.hasAttribute('formaction') ? submitter.formAction : formAction(form);
+  const method = submitter?.formMethod || formMethod(form);
+  return method === 'get' && !action.startsWith('javascript:');
 }
 
 // Clicks a button, and returns whether a script of the page has handled that by itself.

@@ -215,6 +215,94 @@ async fn submitted_form_leaves_the_page() {
 }
 
 #[tokio::test]
+async fn values_are_never_submitted_in_an_address() {
+    let form = |attributes: &str| LOGIN.replace("<form>", &format!("<form {attributes}>"));
+    let button = |attributes: &str| LOGIN.replace("<button>", &format!("<button {attributes}>"));
+    let listener = |options: &str, script: &str| {
+        format!(
+            "{LOGIN}<script>document.forms[0].parentNode.addEventListener('submit', (event) => {{ {script} }}, {options})</script>"
+        )
+    };
+    // The page, and whether it takes the form.
+    let pages = [
+        // As it is before its script is there.
+        (LOGIN.to_owned(), false),
+        (LOGIN.replace("<button>Sign in</button>", ""), false),
+        (form("action=/take?a=1"), false),
+        (form("method=wrong"), false),
+        (button("formaction=/take"), false),
+        (
+            form("method=post").replace("<button>", "<button formmethod=get>"),
+            false,
+        ),
+        (
+            format!("<template shadowrootmode=open>{LOGIN}</template>")
+                .replace("<form>", "<form action=/take>"),
+            false,
+        ),
+        // Its listeners see the form, and do not take it.
+        (listener("false", "window.seen = true"), false),
+        (listener("false", "event.stopPropagation()"), false),
+        (listener("true", "event.stopPropagation()"), false),
+        (
+            format!("<body onclick='event.stopPropagation()'>{LOGIN}"),
+            false,
+        ),
+        (
+            LOGIN.replace(
+                "<button>Sign in</button>",
+                "<div role=button onclick=\"this.closest('form').requestSubmit()\">Sign in</div>",
+            ),
+            false,
+        ),
+        // It takes the form by a script, or another method.
+        (listener("false", "event.preventDefault()"), true),
+        (
+            format!("<script>onsubmit = () => false</script>{LOGIN}"),
+            true,
+        ),
+        (
+            form("onsubmit=\"this.method = 'post'; this.action = '/take'\""),
+            true,
+        ),
+        (button("formmethod=post formaction=/take"), true),
+        (form("action=\"javascript: void 0\""), true),
+    ];
+    let variants: Vec<Variant> = (0..)
+        .zip(&pages)
+        .map(|(index, (html, _))| {
+            // A form in a shadow tree needs an element around it.
+            variant(&format!("page{index}"), &format!("<body><div>{html}</div>"))
+        })
+        .collect();
+    let site = FormSite::serve(&variants).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    for (variant, (html, is_taken)) in variants.iter().zip(&pages) {
+        let url = site.url(variant);
+        page.go_to(&url).await;
+        let mut request = variant.request();
+        request["submit"] = true.into();
+        let (status, response) = fill(&agent, &request).await;
+        assert_eq!(status, StatusCode::OK, "{html}: {response}");
+        assert_eq!(response["submitted"], *is_taken, "{html}");
+        let filled = json!({"username": "filled", "password": "filled"});
+        assert_eq!(outcomes(&response), filled, "{html}");
+        if *is_taken {
+            continue;
+        }
+        // A navigation would start before the response arrives.
+        page.evaluate("fetch('/report.js').then(() => true)").await;
+        assert_eq!(page.evaluate("location.href").await, url, "{html}");
+        let fields = report(&mut page).await;
+        let is_filled = |name, value| fields.iter().any(|field| field.has(name, value));
+        assert!(is_filled("username", "ada.lovelace"), "{html}");
+        assert!(is_filled("password", "correct horse"), "{html}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn chromium_stores_no_value_of_a_submitted_form() {
     let form = LOGIN.replace("<form>", "<form action=/take method=post>");
     let variant = variant("login", &form);
