@@ -22,8 +22,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::{
     sync::Mutex,
     time::{Instant, timeout_at},
@@ -137,6 +136,21 @@ struct ScriptRequest {
     policy: PermittedHosts,
 }
 
+/// The values by their names, as an argument of the script. Serialized only into that call.
+struct ExposedValues<'a> {
+    specs: &'a [ValueSpec],
+    values: &'a FillValues,
+}
+
+impl Serialize for ExposedValues<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_due = |name: &str| self.specs.iter().any(|spec| spec.name == name);
+        let values = self.values.iter();
+        let values = values.filter(|(name, _)| is_due(name.as_str()));
+        serializer.collect_map(values.map(|(name, value)| (name.as_str(), value.expose())))
+    }
+}
+
 /// When the form is submitted, if all fields that were found have their values.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -230,8 +244,10 @@ impl CredentialFiller {
         if request.dry_run.unwrap_or_default() {
             return found.into_found(url);
         }
-        let values = exposed_values(&script_request, &request.values);
-        drop(request);
+        let values = ExposedValues {
+            specs: &script_request.specs,
+            values: &request.values,
+        };
         let written = write(&page, script, &script_request, values, rule);
         let outcomes = match timeout_at(start + FILL_TIMEOUT, written).await {
             Ok(Err(ScriptCallError::Gone)) => return Err(FillError::PageChanged),
@@ -272,10 +288,10 @@ async fn write(
     page: &FrontPage,
     script: &FrameScript,
     request: &ScriptRequest,
-    values: Value,
+    values: ExposedValues<'_>,
     rule: SubmitRule,
 ) -> Result<Option<Written>, ScriptCallError> {
-    let arguments = vec![to_value(request), values, to_value(&rule)];
+    let arguments = (request, values, rule);
     let call = page.session.call_script(script, "write", arguments);
     Ok(serde_json::from_value(call.await?).ok())
 }
@@ -339,21 +355,6 @@ fn to_spec(name: &str, value: &str, selector: Option<&str>) -> ValueSpec {
         selector: selector.map(str::to_owned),
         length: (kind == ValueKind::Code).then(|| value.chars().count()),
     }
-}
-
-/// Returns the values by name, as the argument of the script. The connection clears it from memory.
-fn exposed_values(request: &ScriptRequest, values: &FillValues) -> Value {
-    let mut exposed = Map::new();
-    for (name, value) in values.iter() {
-        if request.specs.iter().any(|spec| spec.name == name.as_str()) {
-            exposed.insert(name.as_str().to_owned(), value.expose().into());
-        }
-    }
-    Value::Object(exposed)
-}
-
-fn to_value(argument: &impl Serialize) -> Value {
-    serde_json::to_value(argument).unwrap_or_default()
 }
 
 /// Returns a URL without its query, its fragment and its user information.

@@ -4,8 +4,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::{
-    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, names_of, to_value,
-    without_secrets,
+    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, names_of, without_secrets,
 };
 use crate::{
     agent::chromium::front::FrontPage, api::credential_fill::FillResponse,
@@ -117,10 +116,9 @@ impl Search {
                 outcome: ReportedOutcome::NotFound,
             })
             .collect();
-        let arguments = || vec![to_value(request)];
         let calls = self.scripts.iter().map(|script| {
             let session = &page.session;
-            async move { session.call_script(script, "inspect", arguments()).await }
+            async move { session.call_script(script, "inspect", [request]).await }
         });
         let inspections = futures::future::join_all(calls).await;
         let mut candidates = Vec::new();

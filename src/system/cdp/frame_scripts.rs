@@ -23,6 +23,7 @@ use chromiumoxide::cdp::{
     },
 };
 use futures::future::join_all;
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time;
 
@@ -82,6 +83,23 @@ pub enum ScriptCallError {
     Unknown(CdpError),
 }
 
+/// The parameters of the command that calls a method. Not chromiumoxide's, which own their texts.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CallOfMethod<'a, A> {
+    function_declaration: String,
+    object_id: &'a RemoteObjectId,
+    arguments: A,
+    return_by_value: bool,
+    silent: bool,
+}
+
+/// An argument of such a call that is given by its value.
+#[derive(Serialize)]
+struct Argument<V> {
+    value: V,
+}
+
 struct Document {
     session: SessionId,
     frame: Frame,
@@ -113,15 +131,16 @@ impl TabSession {
         Ok(scripts)
     }
 
-    /// Calls a method of a script with values as arguments, and returns its result by value.
+    /// Calls a method of a script with a list of arguments, and returns its result by value. The
+    /// arguments may be secret: no copy of them is left in memory but in the buffers of the pipe.
     pub async fn call_script(
         &self,
         script: &FrameScript,
         method: &str,
-        arguments: Vec<Value>,
+        arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
-        let arguments = arguments.into_iter().map(|value| json!({ "value": value }));
-        self.call_with(script, method, arguments.collect()).await
+        let list = [Argument { value: arguments }];
+        self.call_with(script, method, "list", list).await
     }
 
     /// Calls a method of a script with elements of its frame as arguments.
@@ -131,30 +150,32 @@ impl TabSession {
         method: &str,
         elements: &[FrameElement],
     ) -> Result<Value, ScriptCallError> {
-        let arguments = elements
+        let elements: Vec<_> = elements
             .iter()
-            .map(|FrameElement(id)| json!({ "objectId": id }));
-        self.call_with(script, method, arguments.collect()).await
+            .map(|FrameElement(id)| json!({ "objectId": id }))
+            .collect();
+        self.call_with(script, method, "...list", elements).await
     }
 
     async fn call_with(
         &self,
         script: &FrameScript,
         method: &str,
-        arguments: Vec<Value>,
+        parameters: &str,
+        arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
-        let function = format!("function(...list) {{ return this.{method}(...list) }}");
-        // Not as the typed command, whose texts would remain in memory.
-        let params = json!({
-            "functionDeclaration": function,
-            "objectId": script.object,
-            "arguments": arguments,
-            "returnByValue": true,
-            "silent": true,
-        });
-        let identifier = CallFunctionOnParams::IDENTIFIER.to_owned();
+        let call = CallOfMethod {
+            function_declaration: format!(
+                "function({parameters}) {{ return this.{method}(...list) }}"
+            ),
+            object_id: &script.object,
+            arguments,
+            return_by_value: true,
+            silent: true,
+        };
+        let identifier = CallFunctionOnParams::IDENTIFIER;
         let session = Some(script.session.clone());
-        let sent = self.cdp.send_value(identifier, params, session).await;
+        let sent = self.cdp.send_params(identifier, &call, session).await;
         let reply = sent.map_err(|_| ScriptCallError::Gone)?.reply().await;
         let mut reply = reply.map_err(|error| match error {
             CdpError::Failed { message, .. } if script.has_not_run(&message) => {

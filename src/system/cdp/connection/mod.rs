@@ -13,17 +13,25 @@
 //! ```
 
 mod browser;
+mod command_text;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use chromiumoxide::{cdp::browser_protocol::target::SessionId, types::Command};
 use parking_lot::Mutex;
-use secrecy::zeroize::{Zeroize, Zeroizing};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use secrecy::zeroize::Zeroizing;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     time,
@@ -61,9 +69,9 @@ pub enum CdpError {
 }
 
 struct Call {
-    method: String,
-    session: Option<SessionId>,
-    params: Value,
+    id: u32,
+    /// The command in JSON, which is zeroed after it was sent. Its parameters may be secret.
+    text: Zeroizing<String>,
     reply: oneshot::Sender<Response>,
 }
 
@@ -88,6 +96,7 @@ type Visibility = Arc<Mutex<HashMap<String, bool>>>;
 #[derive(Clone, Debug)]
 pub struct Cdp {
     calls: mpsc::Sender<Call>,
+    last_id: Arc<AtomicU32>,
     call_timeout: Duration,
     visibility: Visibility,
 }
@@ -109,6 +118,7 @@ impl Cdp {
         tokio::spawn(drive(connection, queue, visibility.clone()));
         Ok(Self {
             calls,
+            last_id: Arc::default(),
             call_timeout,
             visibility,
         })
@@ -144,31 +154,29 @@ impl Cdp {
         command: C,
         session: Option<SessionId>,
     ) -> Result<PendingReply, CdpError> {
-        let method = command.identifier().into_owned();
-        let params = serde_json::to_value(&command).map_err(|error| CdpError::InvalidReply {
-            method: method.clone(),
-            message: error.to_string(),
-        })?;
-        self.send_value(method, params, session).await
+        let method = command.identifier();
+        self.send_params(&method, &command, session).await
     }
 
-    /// Sends a command with its parameters in JSON, like [`Self::send`]. Their texts are cleared
-    /// from memory when they are sent.
-    pub(in crate::system::cdp) async fn send_value(
+    /// Sends a command with these parameters, like [`Self::send`]. No copy of them is left in
+    /// memory but in the buffers of the pipe.
+    pub(in crate::system::cdp) async fn send_params(
         &self,
-        method: String,
-        params: Value,
+        method: &str,
+        params: &impl Serialize,
         session: Option<SessionId>,
     ) -> Result<PendingReply, CdpError> {
         let (reply, receiver) = oneshot::channel();
-        let call = Call {
-            method: method.clone(),
-            session,
-            params,
-            reply,
-        };
+        // From 1 on: Chromium reads ids as signed numbers of 32 bits.
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) % i32::MAX as u32 + 1;
+        let text = command_text::encode(id, method, params, session.as_ref());
+        let text = text.map_err(|error| CdpError::InvalidReply {
+            method: method.to_owned(),
+            message: error.to_string(),
+        })?;
+        let call = Call { id, text, reply };
         let pending = PendingReply {
-            method,
+            method: method.to_owned(),
             receiver,
             timeout: self.call_timeout,
             deadline: time::Instant::now() + self.call_timeout,
@@ -225,22 +233,14 @@ async fn drive(
     visibility: Visibility,
 ) {
     let mut pending: HashMap<u32, oneshot::Sender<Response>> = HashMap::new();
-    let mut last_id: u32 = 0;
     loop {
         tokio::select! {
             call = calls.recv() => {
-                let Some(Call { method, session, params, reply }) = call else { return };
+                let Some(Call { id, text, reply }) = call else { return };
                 // With a silent browser, calls that timed out would accumulate.
                 pending.retain(|_, reply| !reply.is_closed());
-                last_id = last_id % i32::MAX as u32 + 1;
-                let mut text = json!({ "id": last_id, "method": method, "params": params });
-                if let Some(session) = session {
-                    text["sessionId"] = session.inner().clone().into();
-                }
-                pending.insert(last_id, reply);
-                let encoded = Zeroizing::new(text.to_string());
-                clear(&mut text);
-                if sender.send(&encoded).await.is_err() {
+                pending.insert(id, reply);
+                if sender.send(&text).await.is_err() {
                     return;
                 }
             }
@@ -252,16 +252,6 @@ async fn drive(
                 }
             }
         }
-    }
-}
-
-/// Clears the texts of a value from memory: parameters may be secret.
-fn clear(value: &mut Value) {
-    match value {
-        Value::String(text) => text.zeroize(),
-        Value::Array(items) => items.iter_mut().for_each(clear),
-        Value::Object(fields) => fields.values_mut().for_each(clear),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
