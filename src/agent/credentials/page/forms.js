@@ -26,10 +26,11 @@ function collect() {
   return found;
 }
 
-// The `autocomplete` attributes of filled fields before they were filled.
-const originalTokens = new WeakMap();
+// The attribute with the `autocomplete` of a filled field from before. An attribute, so that later
+// fills find it, and copies of the field have it.
+const TOKENS = 'data-berth-autocomplete';
 const tokensOf = (element) =>
-  originalTokens.get(element) ?? element.getAttribute('autocomplete') ?? '';
+  element.getAttribute(TOKENS) ?? element.getAttribute('autocomplete') ?? '';
 
 // The purposes of the tokens of `autocomplete`: those for an account, and all others. Further ones,
 // such as `off`, name none.

@@ -16,7 +16,7 @@ function mask(element) {
   element.style.setProperty(MASK, 'disc', 'important');
   if (masked.has(element)) return;
   masked.set(element, 0);
-  originalTokens.set(element, tokensOf(element));
+  element.setAttribute(TOKENS, tokensOf(element));
   element.setAttribute('autocomplete', 'off');
   element.addEventListener('input', () => {
     if (element.value === '') unmask(element);
@@ -34,8 +34,8 @@ function mask(element) {
 function unmask(element) {
   if (!masked.delete(element)) return;
   element.style.removeProperty(MASK);
-  const tokens = originalTokens.get(element);
-  originalTokens.delete(element);
+  const tokens = element.getAttribute(TOKENS);
+  element.removeAttribute(TOKENS);
   if (tokens) element.setAttribute('autocomplete', tokens);
   else element.removeAttribute('autocomplete');
 }

@@ -1,7 +1,8 @@
 //! The pages of the tests, and a server for them on several hosts.
 //!
 //! A page is a file in `pages`. Its first line is a comment with the values, the other fields of
-//! the request, and the expected outcome, in JSON. `data-right` of a field is the name of the value
+//! the request, and the expected outcomes, in JSON: `again` are those of a second fill, if they are
+//! others. `data-right` of a field is the name of the value
 //! that belongs into it, with the position of the character for a field of a split code. `SITE`,
 //! `SUBDOMAIN` and `OTHER` stand for the origins.
 
