@@ -17,7 +17,8 @@
 //! | `page/origin.js` | the origin of a frame and of the target of its form |
 //! | `page/forms.js` | fields and the forms that they belong to |
 //! | `page/match.js` | the field of each value |
-//! | `page/write.js` | writing, masking, submitting |
+//! | `page/mask.js` | dots in the place of filled values |
+//! | `page/write.js` | writing and submitting |
 //! | `page/filler.js` | the calls of the agent |
 
 use std::{sync::Arc, time::Duration};

@@ -19,6 +19,7 @@ const SOURCE: &str = concat!(
     include_str!("page/origin.js"),
     include_str!("page/forms.js"),
     include_str!("page/match.js"),
+    include_str!("page/mask.js"),
     include_str!("page/write.js"),
     include_str!("page/filler.js"),
     "\nreturn filler;\n})()"

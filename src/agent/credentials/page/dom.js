@@ -56,11 +56,13 @@ function isWithin(element, ancestor) {
 // Calls `visit` with all elements, those of a shadow root after its host.
 function visitElements(visit, root = document) {
   const query = root instanceof Document ? queryDocument : root.querySelectorAll;
-  for (const element of query.call(root, '*')) {
-    visit(element);
-    const shadow = shadowOf(element);
-    if (shadow) visitElements(visit, shadow);
-  }
+  for (const element of query.call(root, '*')) visitElement(visit, element);
+}
+
+function visitElement(visit, element) {
+  visit(element);
+  const shadow = shadowOf(element);
+  if (shadow) visitElements(visit, shadow);
 }
 
 // The smallest side of a field that a user sees, in pixels.

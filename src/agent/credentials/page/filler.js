@@ -21,6 +21,7 @@ const filler = {
     if (fields.some(({ outcome }) => outcome === 'ambiguous')) {
       return { ...refused, permitted: true, fields };
     }
+    watchAll();
     const written = [];
     const position = ({ name }) => matcher.fields.indexOf(outcomes.get(name).fields[0]);
     const matched = fields.filter(({ outcome }) => outcome === 'match');

@@ -1,74 +1,7 @@
-// Writes values as a user would, and shows dots in their place.
+// Writes values as a user would, and submits their form.
 
-const MASK = '-webkit-text-security';
-// The changes of a masked field's style that are undone. A page that repeats its change wins.
-const MAX_MASK_REPAIRS = 100;
 // The attempts to write a field that the page replaces meanwhile.
 const MAX_ATTEMPTS = 4;
-
-// The number of repairs of each masked field.
-const masked = new Map();
-const watchedRoots = new WeakSet();
-
-// Makes the browser draw dots for the text of a field until it is empty, also if its type changes,
-// and keep the text out of its history of forms.
-function mask(element) {
-  element.style.setProperty(MASK, 'disc', 'important');
-  if (masked.has(element)) return;
-  masked.set(element, 0);
-  element.setAttribute(TOKENS, tokensOf(element));
-  element.setAttribute('autocomplete', 'off');
-  element.addEventListener('input', () => {
-    if (element.value === '') unmask(element);
-  });
-  const root = element.getRootNode();
-  if (watchedRoots.has(root)) return;
-  watchedRoots.add(root);
-  new MutationObserver(repairMasks).observe(root, {
-    attributeFilter: ['style'],
-    childList: true,
-    subtree: true,
-  });
-}
-
-function unmask(element) {
-  if (!masked.delete(element)) return;
-  element.style.removeProperty(MASK);
-  const tokens = element.getAttribute(TOKENS);
-  element.removeAttribute(TOKENS);
-  if (tokens) element.setAttribute('autocomplete', tokens);
-  else element.removeAttribute('autocomplete');
-}
-
-// Masks fields again whose style was changed or that were replaced, before they are drawn.
-function repairMasks(records) {
-  const [removed, added] = [[], []];
-  for (const { type, target, removedNodes, addedNodes } of records) {
-    if (type === 'attributes' && masked.has(target)) repairMask(target);
-    for (const node of removedNodes) removed.push(...inputsIn(node));
-    for (const node of addedNodes) added.push(...inputsIn(node));
-  }
-  const old = removed.filter((input) => masked.has(input));
-  for (const input of added) {
-    if (old.some(({ id, name }) => name === input.name && id === input.id)) mask(input);
-  }
-  for (const input of old) {
-    if (!input.isConnected) masked.delete(input);
-  }
-}
-
-function repairMask(element) {
-  const repairs = masked.get(element);
-  const isMasked = element.style.getPropertyValue(MASK) === 'disc';
-  if (isMasked || element.value === '' || repairs >= MAX_MASK_REPAIRS) return;
-  masked.set(element, repairs + 1);
-  element.style.setProperty(MASK, 'disc', 'important');
-}
-
-function inputsIn(node) {
-  if (node instanceof HTMLInputElement) return [node];
-  return node instanceof Element ? [...queryForm.call(node, 'input')] : [];
-}
 
 // Moves the focus. A page without the focus gets the events that it would get with it.
 function focus(element) {
@@ -89,7 +22,8 @@ function blur(element) {
 
 function enter(element, text) {
   const key = { bubbles: true, composed: true, key: 'Unidentified' };
-  mask(element);
+  masks.remember(element, text);
+  masks.mask(element);
   element.dispatchEvent(new KeyboardEvent('keydown', key));
   setValue(element, text);
   const input = { bubbles: true, composed: true, inputType: 'insertReplacementText' };
@@ -141,7 +75,7 @@ function writeValue(request, name, value) {
     if (isThere && haveValues(elements, parts)) return { outcome: 'filled', element: elements.at(-1) };
     const after = elementsOf(find(request, name));
     if (haveValues(after, parts)) {
-      after.forEach(mask);
+      after.forEach((field) => masks.mask(field));
       return { outcome: 'filled', element: after.at(-1) };
     }
     // The page has changed the value, which another attempt would not prevent.

@@ -393,10 +393,10 @@ async fn values_are_dots_on_the_screen() {
         images.push(settled_screenshot(&agent).await);
     }
     assert!(images[0] == images[1], "the values are recognizable");
-    // Without the mask they would be.
-    let unmask = "for (const field of document.querySelectorAll('input')) { \
-        const copy = field.cloneNode(); copy.id = 'shown'; copy.style.webkitTextSecurity = 'none'; \
-        copy.value = field.value; field.replaceWith(copy); }";
+    // Without the mask they would be. A page that removes it so often wins.
+    let unmask = "(async () => { for (const { style } of document.querySelectorAll('input')) { \
+        for (let count = 0; count < 102; count += 1) { \
+        style.setProperty('-webkit-text-security', 'none'); await null; } } })()";
     page.evaluate(unmask).await;
     page.evaluate(drawn).await;
     until("another image", async || {
@@ -452,6 +452,78 @@ async fn mask_stays_until_the_field_is_empty() {
         page.evaluate(&script).await;
         assert_eq!(page.evaluate(masked).await, expected, "{change}");
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn values_that_a_page_renders_again_are_dots() {
+    let helpers = "
+        const task = () => new Promise((done) => setTimeout(done));
+        const frame = () => new Promise(requestAnimationFrame);
+        const host = document.querySelector('login-form');
+        const root = host.shadowRoot;
+        const user = root.querySelector('[name=username]');
+        const add = (parent, name, value = '') => {
+            const field = document.createElement('input');
+            field.name = name;
+            field.value = value;
+            parent.append(field);
+            return field;
+        };";
+    let page_html = format!(
+        "<login-form><template shadowrootmode=open>{LOGIN}</template></login-form>\
+         <input id=shown style='display: none'>"
+    );
+    let changes = [
+        // Another field, now or later.
+        "add(user.parentNode, 'other', user.value); user.remove()",
+        "user.remove(); await task(); add(root, 'other', user.value)",
+        "user.remove(); await task(); add(root, 'username', user.value)",
+        "const field = add(root, 'other'); user.remove(); await task(); field.value = user.value",
+        "const field = add(root, 'other'); await frame(); await task(); field.value = user.value",
+        // With a value that the page has changed.
+        "user.value += '-2'; user.remove(); await task(); add(root, 'other', user.value)",
+        // In another tree.
+        "user.remove(); await task(); add(document.body, 'other', user.value)",
+        "const {value} = user; host.remove(); await task();
+         const copy = document.createElement('login-form');
+         add(copy.attachShadow({mode: 'open'}), 'username', value);
+         document.body.append(copy)",
+        "const copy = document.createElement('div');
+         copy.append(document.createElement('form'));
+         copy.firstChild.append(document.createElement('section'));
+         document.body.append(copy); await task();
+         add(copy.querySelector('section'), 'querySelectorAll', user.value)",
+        // A field that was hidden.
+        "shown.value = user.value; await task(); user.style.display = 'none'; shown.style.display = ''",
+        "shown.value = user.value; await task(); shown.setAttribute('value', user.value)",
+    ];
+    let variant = variant("login", &page_html);
+    let site = FormSite::serve(std::slice::from_ref(&variant)).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    for change in changes {
+        page.go_to(&site.url(&variant)).await;
+        let response = fill(&agent, &variant.request()).await.1;
+        let filled = json!({"username": "filled", "password": "filled"});
+        assert_eq!(outcomes(&response), filled);
+        let script =
+            format!("(async () => {{ {helpers} {change}; await frame(); await frame() }})()");
+        page.evaluate(&script).await;
+        let fields = report(&mut page).await;
+        let mut shown = fields.iter().filter(|field| !field.value.is_empty());
+        let count = shown
+            .clone()
+            .filter(|field| field.value.starts_with("ada.lovelace"));
+        assert!(count.count() > 0, "{change}: {fields:?}");
+        assert!(shown.all(|field| field.masked), "{change}: {fields:?}");
+    }
+    // A field with anything else is as before.
+    let script =
+        format!("(() => {{ {helpers} add(document.body, 'other', 'ada.love').id = 'other' }})()");
+    page.evaluate(&script).await;
+    let masked = "getComputedStyle(document.querySelector('#other')).webkitTextSecurity";
+    assert_eq!(page.evaluate(masked).await, "none");
     agent.stop().await;
 }
 

@@ -1,0 +1,135 @@
+// Shows dots in the place of filled values.
+
+const MASK = '-webkit-text-security';
+// The changes of a masked field's style that are undone. A page that repeats its change wins.
+const MAX_MASK_REPAIRS = 100;
+// The values for which fields are masked: those that were filled, and those of masked fields that
+// the page has removed.
+const MAX_VALUES = 64;
+// The frames in which an added field is looked at: its page may set its value later. And the most
+// such fields.
+const MAX_CHECKS = 60;
+const MAX_ADDED = 512;
+// The changes of a field after which it is looked at.
+const WATCHED = ['style', 'class', 'hidden', 'type', 'value'];
+
+class Masks {
+  constructor() {
+    // The number of repairs of each masked field.
+    this.repairs = new WeakMap();
+    this.values = new Set();
+    // The added fields, with the number of checks left.
+    this.added = new Map();
+    this.roots = new WeakSet();
+    this.observer = new MutationObserver((records) => this.update(records));
+  }
+
+  // Masks other fields that get this value, too.
+  remember(element, value) {
+    if (value === '') return;
+    const key = keyOf(element, value);
+    this.values.delete(key);
+    this.values.add(key);
+    if (this.values.size > MAX_VALUES) this.values.delete(this.values.values().next().value);
+  }
+
+  // Makes the browser draw dots for the text of a field until it is empty, also if its type
+  // changes, and keep the text out of its history of forms.
+  mask(element) {
+    element.style.setProperty(MASK, 'disc', 'important');
+    if (this.repairs.has(element)) return;
+    this.repairs.set(element, 0);
+    element.setAttribute(TOKENS, tokensOf(element));
+    element.setAttribute('autocomplete', 'off');
+    element.addEventListener('input', () => {
+      if (element.value === '') this.unmask(element);
+    });
+  }
+
+  unmask(element) {
+    if (!this.repairs.delete(element)) return;
+    element.style.removeProperty(MASK);
+    const tokens = element.getAttribute(TOKENS);
+    element.removeAttribute(TOKENS);
+    if (tokens) element.setAttribute('autocomplete', tokens);
+    else element.removeAttribute('autocomplete');
+  }
+
+  watch(root) {
+    if (this.roots.has(root)) return;
+    this.roots.add(root);
+    this.observer.observe(root, { attributeFilter: WATCHED, childList: true, subtree: true });
+  }
+
+  // Masks fields that were changed, added or replaced, before they are drawn.
+  update(records) {
+    const [removed, added] = [new Set(), new Set()];
+    for (const { type, target, removedNodes, addedNodes } of records) {
+      if (type === 'attributes' && target instanceof HTMLInputElement) this.check(target);
+      for (const node of removedNodes) this.visitInputs(node, (input) => removed.add(input));
+      for (const node of addedNodes) this.visitInputs(node, (input) => added.add(input));
+    }
+    const old = [...removed].filter((input) => this.repairs.has(input) && !input.isConnected);
+    for (const input of old) this.remember(input, input.value);
+    for (const input of added) {
+      if (old.some(({ id, name }) => name === input.name && id === input.id)) this.mask(input);
+      else if (!this.check(input)) this.checkLater(input);
+    }
+  }
+
+  // Masks a field that has a filled value. Returns whether it is masked.
+  check(element) {
+    if (this.repairs.has(element)) this.repair(element);
+    else if (this.values.has(keyOf(element, element.value))) this.mask(element);
+    return this.repairs.has(element);
+  }
+
+  checkLater(input) {
+    if (this.added.size === 0) requestAnimationFrame(() => this.checkAdded());
+    if (this.added.size < MAX_ADDED) this.added.set(input, MAX_CHECKS);
+  }
+
+  checkAdded() {
+    for (const [input, left] of this.added) {
+      if (left === 0 || !input.isConnected || this.check(input)) this.added.delete(input);
+      else this.added.set(input, left - 1);
+    }
+    if (this.added.size > 0) requestAnimationFrame(() => this.checkAdded());
+  }
+
+  repair(element) {
+    const repairs = this.repairs.get(element);
+    const isMasked = element.style.getPropertyValue(MASK) === 'disc';
+    if (isMasked || element.value === '' || repairs >= MAX_MASK_REPAIRS) return;
+    this.repairs.set(element, repairs + 1);
+    element.style.setProperty(MASK, 'disc', 'important');
+  }
+
+  // Calls `visit` with the inputs of a tree that was added or removed, and watches the shadow trees
+  // in it.
+  visitInputs(node, visit) {
+    if (!(node instanceof Element)) return;
+    const visitOne = (element) => {
+      if (element instanceof HTMLInputElement) visit(element);
+      const shadow = shadowOf(element);
+      if (shadow) this.watch(shadow);
+    };
+    for (const element of [node, ...queryForm.call(node, '*')]) visitElement(visitOne, element);
+  }
+}
+
+// A field for one character is masked for a character of a code only.
+const keyOf = (element, value) => `${element.maxLength === 1 ? 'cell' : 'text'} ${value}`;
+
+// Later fills of the document have the same masks: they run in the same world.
+const MASKS = Symbol.for('berth.masks');
+const masks = (globalThis[MASKS] ??= new Masks());
+
+// Watches the document, and all shadow trees in it that are known.
+function watchAll() {
+  masks.watch(document);
+  visitElements((element) => {
+    const shadow = shadowOf(element);
+    if (shadow) masks.watch(shadow);
+  });
+}
