@@ -1,14 +1,19 @@
 //! Finds the frame with the fields.
 
+use std::mem;
+
+use futures::future::join_all;
 use serde::Deserialize;
+use serde_json::Value;
 use url::Url;
 
 use super::{
     FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, names_of, without_secrets,
 };
 use crate::{
-    agent::chromium::front::FrontPage, api::credential_fill::FillResponse,
-    system::cdp::frame_scripts::FrameScript,
+    agent::chromium::front::FrontPage,
+    api::credential_fill::FillResponse,
+    system::cdp::frame_scripts::{FrameScript, ScriptCallError},
 };
 
 /// The script, which has an object of calls as its value.
@@ -68,10 +73,13 @@ fn is_found(field: &FieldReport) -> bool {
 }
 
 impl Search {
-    /// Looks for the fields in all frames of a page. Writes nothing.
+    /// Looks for the fields in the permitted frames of a page. Writes nothing.
     pub(super) async fn run(page: &FrontPage, request: &ScriptRequest) -> Result<Self, FillError> {
         let session = &page.session;
-        let scripts = session.frame_scripts(WORLD, SOURCE, MAX_FRAMES).await?;
+        // A frame without an address of its own may contain permitted ones.
+        let permits = |url: &str| request.policy.permits(url) || url.starts_with("about:");
+        let scripts = session.frame_scripts(WORLD, SOURCE, MAX_FRAMES, &permits);
+        let scripts = scripts.await?;
         let origin = scripts.first().map_or("", |script| script.url.as_str());
         if !request.policy.permits(origin) {
             return Err(FillError::OriginRefused(describe_origin(origin)));
@@ -103,8 +111,8 @@ impl Search {
         is_current.then_some(search).ok_or(FillError::PageChanged)
     }
 
-    /// Inspects all frames. Returns those that may get values, and notes the outcomes in the
-    /// others.
+    /// Inspects all frames. Returns those that may get values and have fields for them, and notes
+    /// their outcomes. Other frames than the page's own that do not respond in time are left out.
     async fn inspect_all(
         &mut self,
         page: &FrontPage,
@@ -117,33 +125,33 @@ impl Search {
                 outcome: ReportedOutcome::NotFound,
             })
             .collect();
-        let calls = self.scripts.iter().map(|script| {
-            let session = &page.session;
-            async move { session.call_script(script, "inspect", [request]).await }
+        let calls = mem::take(&mut self.scripts).into_iter();
+        let calls = calls.map(|script| async move {
+            let call = page.session.call_script(&script, "inspect", [request]);
+            let result = script.in_time(call).await;
+            (script, result)
         });
-        let inspections = futures::future::join_all(calls).await;
         let mut candidates = Vec::new();
-        for (index, result) in inspections.into_iter().enumerate() {
+        for (script, result) in join_all(calls).await {
             let value = match result {
                 Ok(value) => value,
-                // Other frames come and go.
-                Err(_) if index > 0 => continue,
+                Err(_) if !self.scripts.is_empty() => continue,
                 Err(error) => return Err(error.into()),
             };
-            let Ok(mut inspection) = serde_json::from_value::<Inspection>(value) else {
+            let is_permitted = request.policy.permits(&script.url);
+            let index = self.scripts.len();
+            self.scripts.push(script);
+            let Ok(inspection) = serde_json::from_value::<Inspection>(value) else {
                 continue;
             };
             if let Some(index) = first_named(request, &inspection.invalid) {
                 return Err(FillError::InvalidSelector(index));
             }
-            let is_permitted = request.policy.permits(&self.scripts[index].url);
             if !(inspection.permitted && is_permitted) {
-                for field in &mut inspection.fields {
-                    refuse(field);
-                }
+                continue;
             }
-            self.set_reports(&inspection.fields);
             let fields = inspection.fields;
+            self.set_reports(&fields);
             if fields.iter().any(is_found) {
                 candidates.push(Candidate { index, fields });
             }
@@ -154,20 +162,13 @@ impl Search {
     /// Makes the closed shadow trees of the permitted frames accessible to their scripts. Returns
     /// whether there are any.
     async fn adopt_closed_trees(&self, page: &FrontPage, request: &ScriptRequest) -> bool {
-        let mut has_adopted = false;
-        for script in &self.scripts {
-            if !request.policy.permits(&script.url) {
-                continue;
-            }
-            let Ok(inputs) = page.session.all_inputs(script).await else {
-                continue;
-            };
-            let call = page
-                .session
-                .call_script_with_elements(script, "adopt", &inputs);
-            has_adopted |= call.await.is_ok_and(|count| count.as_u64() > Some(0));
-        }
-        has_adopted
+        let scripts = self.scripts.iter();
+        let permitted = scripts.filter(|script| request.policy.permits(&script.url));
+        let adopted = permitted.map(|script| script.in_time(adopt_closed_trees(page, script)));
+        let adopted = join_all(adopted).await;
+        adopted
+            .into_iter()
+            .any(|count| count.is_ok_and(|count| count.as_u64() > Some(0)))
     }
 
     /// Whether a user sees a frame: the element that contains it, and those of the frames around
@@ -184,7 +185,7 @@ impl Search {
             let call = page
                 .session
                 .call_script_with_elements(parent_script, "isDrawn", &elements);
-            if !matches!(call.await, Ok(drawn) if drawn == true) {
+            if !matches!(parent_script.in_time(call).await, Ok(drawn) if drawn == true) {
                 return false;
             }
             index = parent;
@@ -255,10 +256,16 @@ impl Search {
     }
 }
 
-fn refuse(field: &mut FieldReport) {
-    if is_found(field) {
-        field.outcome = ReportedOutcome::RefusedOrigin;
-    }
+/// Makes the closed shadow trees of a frame accessible to its script, and returns their number.
+async fn adopt_closed_trees(
+    page: &FrontPage,
+    script: &FrameScript,
+) -> Result<Value, ScriptCallError> {
+    let inputs = page.session.all_inputs(script).await?;
+    let call = page
+        .session
+        .call_script_with_elements(script, "adopt", &inputs);
+    call.await
 }
 
 fn hide(candidate: &mut Candidate) {

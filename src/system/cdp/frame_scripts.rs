@@ -60,6 +60,22 @@ pub struct FrameScript {
 }
 
 impl FrameScript {
+    /// Waits for the result of a call. A frame other than the tab's own has to respond in time.
+    pub async fn in_time<T, E: From<CdpError>>(
+        &self,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
+        if self.parent.is_none() {
+            return call.await;
+        }
+        let timed_out = |_| CdpError::Timeout {
+            method: CallFunctionOnParams::IDENTIFIER.to_owned(),
+            after: FRAME_TIMEOUT,
+        };
+        let result = time::timeout(FRAME_TIMEOUT, call).await;
+        result.map_err(timed_out)?
+    }
+
     /// Whether a call that failed with this message did not run.
     fn has_not_run(&self, message: &str) -> bool {
         let is_own = self.parent.is_none();
@@ -80,7 +96,7 @@ pub enum ScriptCallError {
     Gone,
     /// The call may have run.
     #[error(transparent)]
-    Unknown(CdpError),
+    Unknown(#[from] CdpError),
 }
 
 /// The parameters of the command that calls a method. Not chromiumoxide's, which own their texts.
@@ -109,14 +125,16 @@ struct Document {
 impl TabSession {
     /// Evaluates `source` in an isolated world of each frame, up to `max` frames. Its value is the
     /// object whose methods [`Self::call_script`] calls. The script of the tab's own frame comes
-    /// first. Other frames that do not respond in time are left out.
+    /// first. Other frames are left out if `permits` is false for their address, with all frames in
+    /// them that have a process of their own, and if they do not respond in time.
     pub async fn frame_scripts(
         &self,
         world: &str,
         source: &str,
         max: usize,
+        permits: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Vec<FrameScript>, CdpError> {
-        let mut documents = self.documents(max).await?;
+        let mut documents = self.documents(max, permits).await?;
         documents.truncate(max);
         let mut documents = documents.into_iter();
         let Some(own) = documents.next() else {
@@ -200,14 +218,15 @@ impl TabSession {
     pub async fn is_current(&self, script: &FrameScript) -> Result<bool, CdpError> {
         let tree = frame_tree(&self.cdp, &script.session).await?;
         let mut documents = Vec::new();
-        add_documents(&tree, &script.session, None, &mut documents);
+        add_documents(&tree, &script.session, None, &|_| true, &mut documents);
         Ok(documents.iter().any(|document| {
             document.frame.id == script.frame && document.frame.loader_id == script.loader
         }))
     }
 
     /// Returns the element that contains a frame, with the index of the script of the frame that it
-    /// is in. `None` for the tab's own frame, and if there is no such script.
+    /// is in, which has to respond in time. `None` for the tab's own frame, and if there is no such
+    /// script.
     pub async fn frame_owner(
         &self,
         scripts: &[FrameScript],
@@ -218,11 +237,13 @@ impl TabSession {
             return Ok(None);
         };
         let parent = &scripts[index];
-        let session = Some(parent.session.clone());
-        let owner = GetFrameOwnerParams::new(script.frame.clone());
-        let owner = self.cdp.call(owner, session).await?.backend_node_id;
-        let element = self.resolve(parent, Node::Backend(owner)).await?;
-        Ok(Some((index, element)))
+        let element = parent.in_time(async {
+            let session = Some(parent.session.clone());
+            let owner = GetFrameOwnerParams::new(script.frame.clone());
+            let owner = self.cdp.call(owner, session).await?.backend_node_id;
+            self.resolve(parent, Node::Backend(owner)).await
+        });
+        Ok(Some((index, element.await?)))
     }
 
     /// Returns the `input` elements in a script's frame, closed shadow trees included.
@@ -263,12 +284,18 @@ impl TabSession {
         })
     }
 
-    /// Returns the documents of the tab, its own first.
-    async fn documents(&self, max: usize) -> Result<Vec<Document>, CdpError> {
+    /// Returns the documents of the tab, its own first. No other process than its own has to
+    /// respond but those of permitted frames.
+    async fn documents(
+        &self,
+        max: usize,
+        permits: &(dyn Fn(&str) -> bool + Sync),
+    ) -> Result<Vec<Document>, CdpError> {
         let mut documents = Vec::new();
         let tree = frame_tree(&self.cdp, &self.id).await?;
-        add_documents(&tree, &self.id, None, &mut documents);
+        add_documents(&tree, &self.id, None, permits, &mut documents);
         let mut targets = self.frame_targets().await?;
+        targets.retain(|target| permits(&target.url));
         while !targets.is_empty() && documents.len() < max {
             let is_child = |target: &TargetInfo| {
                 let parent = target.parent_frame_id.as_ref();
@@ -290,7 +317,8 @@ impl TabSession {
                 .zip(trees)
                 .filter_map(|(target, tree)| Some((target, tree?)))
             {
-                add_documents(&tree, &session, target.parent_frame_id, &mut documents);
+                let parent = target.parent_frame_id;
+                add_documents(&tree, &session, parent, permits, &mut documents);
             }
             targets = others;
         }
@@ -329,20 +357,25 @@ async fn frame_tree(cdp: &Cdp, session: &SessionId) -> Result<FrameTree, CdpErro
     Ok(tree.await?.frame_tree.clone())
 }
 
-/// Adds the documents of a tree, the parents first. `parent` contains the frame at its root.
+/// Adds the documents of a tree, the parents first: the first one of all, and those that are
+/// permitted by their address. `parent` contains the frame at the root of the tree.
 fn add_documents(
     tree: &FrameTree,
     session: &SessionId,
     parent: Option<FrameId>,
+    permits: &dyn Fn(&str) -> bool,
     documents: &mut Vec<Document>,
 ) {
-    documents.push(Document {
-        session: session.clone(),
-        frame: tree.frame.clone(),
-        parent: parent.or_else(|| tree.frame.parent_id.clone()),
-    });
+    if documents.is_empty() || permits(&tree.frame.url) {
+        documents.push(Document {
+            session: session.clone(),
+            frame: tree.frame.clone(),
+            parent: parent.or_else(|| tree.frame.parent_id.clone()),
+        });
+    }
     for child in tree.child_frames.iter().flatten() {
-        add_documents(child, session, Some(tree.frame.id.clone()), documents);
+        let parent = Some(tree.frame.id.clone());
+        add_documents(child, session, parent, permits, documents);
     }
 }
 

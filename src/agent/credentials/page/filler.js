@@ -1,14 +1,15 @@
 // The calls of the agent. `request` has `specs`, the names and kinds of the values, and `policy`.
 
 const filler = {
-  // Returns the outcome that each value would have. Scrolls in a permitted frame, and changes nothing.
+  // Returns the outcome that each value would have in this frame, if it is permitted. Scrolls, and
+  // changes nothing.
   inspect(request) {
     const isInvalid = ({ selector }) => selector && !isValidSelector(selector);
     const invalid = request.specs.filter(isInvalid).map(({ name }) => name);
     if (invalid.length > 0) return { permitted: false, invalid, fields: [] };
-    const permitted = isPermittedFrame(request.policy);
-    const outcomes = new Matcher(request, permitted).match();
-    return { permitted, invalid, fields: toList(request, outcomes) };
+    if (!isPermittedFrame(request.policy)) return { permitted: false, invalid, fields: [] };
+    const outcomes = new Matcher(request, true).match();
+    return { permitted: true, invalid, fields: toList(request, outcomes) };
   },
 
   // Writes the values, by their names, and submits their form. All evidence is collected anew.

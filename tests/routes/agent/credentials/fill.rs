@@ -641,6 +641,38 @@ async fn page_that_hangs_is_not_written_or_unknown() {
 }
 
 #[tokio::test]
+async fn frame_of_another_site_that_does_not_respond_blocks_no_fill() {
+    // Its label takes minutes to read.
+    let busy = variant(
+        "busy",
+        "<input name=username><p id=text hidden></p><script>
+         text.innerHTML = '<b></b>'.repeat(100000);
+         const ids = 'text '.repeat(100000);
+         document.querySelector('input').setAttribute('aria-labelledby', ids);
+         </script>",
+    );
+    // Its fields are found in a second step.
+    let html = format!(
+        "<div id=host></div><script>host.attachShadow({{mode: 'closed'}}).innerHTML = `{LOGIN}`\
+         </script><iframe src=OTHER/pages/busy style='width: 400px; height: 200px'></iframe>"
+    );
+    let login = variant("login", &html);
+    let site = FormSite::serve(&[busy, login.clone()]).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    for allowed in [json!([]), json!(["other-site.test"])] {
+        page.go_to(&site.url(&login)).await;
+        let mut request = login.request();
+        request["allowed_domains"] = allowed;
+        let (status, response) = fill(&agent, &request).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
+        let filled = json!({"username": "filled", "password": "filled"});
+        assert_eq!(outcomes(&response), filled, "{response}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn page_that_navigates_discloses_no_value_to_another_site() {
     // Two sites that replace each other, of which the other one reports all input.
     let leave = |page: &str| {
