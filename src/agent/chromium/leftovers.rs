@@ -20,12 +20,9 @@ use crate::system::{
     },
     process::child::signal_group,
     process::stat::ProcStat,
-    profile::PROCESS_FILES,
+    profile::{DEFAULT_PROFILE, PROCESS_FILES, TABS},
 };
 
-/// The profile that Chromium starts with, and its directory with the tabs of the last runs.
-const PROFILE: &str = "Default";
-const TABS: &str = "Sessions";
 /// The files below the profile that Chromium must be able to parse.
 const PREFERENCES: [&str; 3] = [
     "Local State",
@@ -43,7 +40,7 @@ pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
     }
     // The profile belongs to Chromium's user, so no link in it is followed.
     let profile =
-        DirectoryHandle::open_path(user_data).and_then(|directory| directory.open(PROFILE));
+        DirectoryHandle::open_path(user_data).and_then(|directory| directory.open(DEFAULT_PROFILE));
     match profile {
         Ok(profile) => profile.remove_all(OsStr::new(TABS)),
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(()),

@@ -17,6 +17,11 @@ pub mod origin;
 
 use std::path::Path;
 
+/// The profile that Chromium starts with, and its directory with the open tabs: their history, with
+/// the bodies of requests.
+pub const DEFAULT_PROFILE: &str = "Default";
+pub const TABS: &str = "Sessions";
+
 /// The files that belong to the running process and not to the profile. The first three prevent two
 /// Chromiums on one profile.
 pub const PROCESS_FILES: [&str; 4] = [
@@ -29,10 +34,13 @@ pub const PROCESS_FILES: [&str; 4] = [
 /// The domain of the cookie whose changes make Chromium write its cookies. No host has it.
 pub const FLUSH_DOMAIN: &str = "flush.berth.invalid";
 
-/// Returns whether a path in a user-data directory belongs to the running process.
+/// Returns whether a path in a user-data directory belongs to the running process, like its tabs.
 #[must_use]
 pub fn is_process_file(path: &Path) -> bool {
     PROCESS_FILES.iter().any(|name| path == Path::new(name))
+        || path
+            .strip_prefix(DEFAULT_PROFILE)
+            .is_ok_and(|path| path.starts_with(TABS))
 }
 
 /// Returns the first number of a product's version, such as `Chrome/156.0.8078.79`.

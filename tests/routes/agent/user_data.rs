@@ -15,11 +15,12 @@ use crate::support::{
     wait::{in_time, until},
 };
 
-const PROCESS_FILES: [&str; 4] = [
+const PROCESS_FILES: [&str; 5] = [
     "SingletonLock",
     "SingletonCookie",
     "SingletonSocket",
     "DevToolsActivePort",
+    "Default/Sessions",
 ];
 
 async fn visit(
