@@ -1,11 +1,15 @@
 //! A client that creates, uses and ends sessions at random, and sometimes leaves in the middle of a
 //! request.
 
+mod fill;
 mod pool;
 
 use std::{collections::BTreeSet, time::Duration};
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{
+    Method, RequestBuilder, StatusCode,
+    header::{HeaderMap, HeaderName, HeaderValue},
+};
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
@@ -14,14 +18,17 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    history::{Operation, Outcome, Recorder},
+    history::{Operation, Outcome, Recorder, TestProject},
     installation::{CLIENT_PROCESS_VARIABLE, Installation, Server},
+    logins::{Login, LoginPages},
     observe::{Markers, observe},
 };
 use crate::support::random::Random;
 
 pub use pool::POOL;
 
+/// The header that selects the project of a request by its name.
+pub const PROJECT_HEADER: HeaderName = HeaderName::from_static("x-kernel-project");
 /// The longest time of a call. Longer than a host may take to start.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(150);
 /// The interval between two calls of a client.
@@ -38,15 +45,22 @@ const SHORT_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Client {
     number: usize,
+    project: TestProject,
     random: Random,
     recorder: Recorder,
     servers: watch::Receiver<Vec<Server>>,
     has_displays: bool,
+    can_fill: bool,
+    /// Names the project in each request.
     http: reqwest::Client,
+    logins: LoginPages,
+    /// The logins that the project certainly has.
+    known_logins: BTreeSet<Login>,
     session: Option<Session>,
     /// The last session that this client has ended.
     ended: Option<Session>,
     created: usize,
+    fills: usize,
     /// The intervals that remain until the next call.
     pause: usize,
 }
@@ -102,22 +116,31 @@ pub fn failed(status: StatusCode, body: &Value) -> Option<Outcome> {
 
 impl Client {
     pub fn new(
-        number: usize,
+        (number, project): (usize, TestProject),
         random: Random,
         recorder: Recorder,
         installation: &impl Installation,
+        logins: LoginPages,
     ) -> Client {
+        let project_header = HeaderValue::from_static(project.name());
+        let headers = HeaderMap::from_iter([(PROJECT_HEADER, project_header)]);
         let http = reqwest::Client::builder().timeout(CALL_TIMEOUT);
+        let http = http.default_headers(headers);
         Client {
             number,
+            project,
             random,
             recorder,
             servers: installation.servers(),
             has_displays: installation.has_displays(),
+            can_fill: installation.can_fill(),
             http: http.build().expect("a client"),
+            logins,
+            known_logins: BTreeSet::new(),
             session: None,
             ended: None,
             created: 0,
+            fills: 0,
             pause: 0,
         }
     }
@@ -134,6 +157,7 @@ impl Client {
             }
             match self.session.take() {
                 None if self.random.one_in(4) => self.look_around().await,
+                None if self.project == TestProject::Other => self.create().await,
                 None if self.random.one_in(8) => self.disturb_pool().await,
                 None if self.random.one_in(2) => self.acquire().await,
                 None => self.create().await,
@@ -259,8 +283,9 @@ impl Client {
     /// Uses or ends the session. Keeps it unless it has ended.
     async fn use_session(&mut self, mut session: Session) {
         let outcome = match self.random.below(16) {
-            0..=6 => self.observe(&mut session).await,
-            7..=11 => self.use_once(&session).await,
+            4..=7 if self.can_fill => self.fill(&session).await,
+            0..=7 => self.observe(&mut session).await,
+            8..=11 => self.use_once(&session).await,
             12 => {
                 self.list().await;
                 Outcome::Done
@@ -286,7 +311,8 @@ impl Client {
             let observed = timeout(CALL_TIMEOUT, observing).await;
             observed.unwrap_or(Outcome::NoResponse)
         };
-        self.recorder.call(self.number, operation, limited).await
+        let client = (self.number, self.project);
+        self.recorder.call(client, operation, limited).await
     }
 
     /// Sends a random request of a session.
@@ -365,9 +391,13 @@ impl Client {
     /// Returns a request to a random control process.
     async fn request(&mut self, method: Method, path: &str) -> RequestBuilder {
         let server = self.server().await;
+        self.request_to(&server, method, path)
+    }
+
+    fn request_to(&self, server: &Server, method: Method, path: &str) -> RequestBuilder {
         self.http
             .request(method, format!("{}{path}", server.base_url))
-            .bearer_auth(server.api_key)
+            .bearer_auth(&server.api_key)
     }
 
     /// Returns a random control process, once there is one.
@@ -392,7 +422,8 @@ impl Client {
                 Err(failure) => failure.into(),
             }
         };
-        let call = self.recorder.call(self.number, operation, response);
+        let client = (self.number, self.project);
+        let call = self.recorder.call(client, operation, response);
         match patience {
             Some(limit) => timeout(limit, call).await.unwrap_or(Outcome::Unknown),
             None => call.await,

@@ -12,10 +12,36 @@ use parking_lot::Mutex;
 /// A monotonic time, as the duration since the start of the run.
 pub type Time = Duration;
 
+/// A project of the installation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TestProject {
+    /// The project of most clients, which also share a pool.
+    Default,
+    /// The project of a client which is alone in it.
+    Other,
+}
+
+impl TestProject {
+    pub const ALL: [TestProject; 2] = [TestProject::Default, TestProject::Other];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            TestProject::Default => "default",
+            TestProject::Other => "other",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<TestProject> {
+        let mut all = TestProject::ALL.into_iter();
+        all.find(|project| project.name() == name)
+    }
+}
+
 /// A call of a client, from its invocation to the time at which the client knew its outcome.
 #[derive(Clone, Debug)]
 pub struct Call {
     pub client: usize,
+    pub project: TestProject,
     pub invoked: Time,
     pub returned: Time,
     pub operation: Operation,
@@ -36,6 +62,14 @@ pub enum Operation {
     Use { session: String },
     /// Read where a session runs, and the markers in it. Its own were planted before.
     Observe { session: String },
+    /// Fill the page in front of a session with a login.
+    Fill {
+        session: String,
+        login: String,
+        /// The number of the control process that the request was sent to.
+        process: usize,
+        request_id: String,
+    },
     /// List the active sessions.
     List,
     /// End a session.
@@ -70,6 +104,25 @@ pub struct Observation {
     pub cookies: BTreeSet<String>,
     /// The sessions whose markers are among the session's files.
     pub files: BTreeSet<String>,
+}
+
+/// A value that a page of a session has received from a fill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub session: String,
+    /// The project of the login.
+    pub project: TestProject,
+    pub login: String,
+    pub value: DeliveredValue,
+}
+
+/// The kind of a value that a page has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeliveredValue {
+    UserName,
+    Password,
+    /// The one-time code of the time step with this number.
+    Code(u64),
 }
 
 /// A tenancy of a host.
@@ -130,6 +183,11 @@ impl Recorder {
         self.started.elapsed()
     }
 
+    /// Returns the time of the wall clock at which the run has started.
+    pub fn started_at(&self) -> DateTime<Utc> {
+        self.started_at
+    }
+
     /// Converts a time of the wall clock, in milliseconds since 1970.
     pub fn time_of(&self, millis: i64) -> Time {
         let millis = millis.saturating_sub(self.started_at.timestamp_millis());
@@ -140,13 +198,21 @@ impl Recorder {
     /// [`Outcome::Unknown`].
     pub async fn call(
         &self,
-        client: usize,
+        (client, project): (usize, TestProject),
         operation: Operation,
         request: impl Future<Output = Outcome>,
     ) -> Outcome {
+        let now = self.now();
         let mut pending = PendingCall {
             recorder: self,
-            call: Some((client, self.now(), operation)),
+            call: Some(Call {
+                client,
+                project,
+                invoked: now,
+                returned: now,
+                operation,
+                outcome: Outcome::Unknown,
+            }),
         };
         let outcome = request.await;
         pending.finish(outcome.clone());
@@ -169,19 +235,14 @@ impl Recorder {
 /// A call that is recorded when it is finished or dropped.
 struct PendingCall<'a> {
     recorder: &'a Recorder,
-    call: Option<(usize, Time, Operation)>,
+    call: Option<Call>,
 }
 
 impl PendingCall<'_> {
     fn finish(&mut self, outcome: Outcome) {
-        if let Some((client, invoked, operation)) = self.call.take() {
-            let call = Call {
-                client,
-                invoked,
-                returned: self.recorder.now(),
-                operation,
-                outcome,
-            };
+        if let Some(mut call) = self.call.take() {
+            call.returned = self.recorder.now();
+            call.outcome = outcome;
             self.recorder.calls.lock().push(call);
         }
     }

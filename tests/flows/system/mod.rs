@@ -3,7 +3,8 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `client` | creates, uses and ends sessions at random |
+//! | `client` | creates, uses, fills and ends sessions at random |
+//! | `logins` | the logins that sessions are filled with, and the site that receives them |
 //! | `observe` | reads from inside a session where it runs and which markers it has |
 //! | `killer` | kills random processes |
 //! | `installation` | the processes under test, and their records |
@@ -15,6 +16,7 @@ mod client;
 mod history;
 mod installation;
 mod killer;
+mod logins;
 mod observe;
 mod postgres;
 
@@ -30,9 +32,10 @@ use tokio_util::sync::CancellationToken;
 use self::{
     checker::{Rules, Run, Violation},
     client::{Client, POOL},
-    history::{Operation, Outcome, Recorder},
+    history::{DeliveredValue, Operation, Outcome, Recorder, TestProject},
     installation::{Installation, LocalInstallation, assert_pool_agrees},
     killer::Killer,
+    logins::LoginPages,
 };
 use crate::support::random::{Random, setting};
 
@@ -48,15 +51,19 @@ const SEED_VARIABLE: &str = "BERTH_TEST_SYSTEM_SEED";
 /// The bounds of the limit of sessions. Twice as many clients compete for them, or more.
 const MIN_SESSIONS: usize = 2;
 const MAX_SESSIONS: usize = 7;
+/// The limit of sessions of the other project, in which a client is alone.
+const OTHER_MAX_SESSIONS: usize = 1;
 /// The restarts of an agent before control gives it up.
 const AGENT_RESTARTS: usize = 8;
 
 #[tokio::test]
 async fn clients_database_hosts_and_processes_agree_after_random_kills() {
     let max_sessions = max_sessions();
-    let installation = LocalInstallation::start(max_sessions + 1, max_sessions).await;
+    let hosts = max_sessions + OTHER_MAX_SESSIONS + 1;
+    let installation = LocalInstallation::start(hosts, max_sessions).await;
     let rules = Rules {
         max_sessions,
+        other_max_sessions: OTHER_MAX_SESSIONS,
         sessions_end_with_control: true,
         agent_restarts: AGENT_RESTARTS,
     };
@@ -75,15 +82,27 @@ async fn run(mut installation: impl Installation, rules: Rules) {
     let seed = setting(SEED_VARIABLE, SEED);
     println!("{SEED_VARIABLE}={seed} {CLIENTS_VARIABLE}={clients} {SECONDS_VARIABLE}={seconds}");
     let recorder = Recorder::new();
-    let new_client = |number| {
+    let logins = LoginPages::serve().await;
+    let new_client = |number, project| {
         let random = Random::new(seed, number);
-        Client::new(number, random, recorder.clone(), &installation)
+        let identity = (number, project);
+        Client::new(
+            identity,
+            random,
+            recorder.clone(),
+            &installation,
+            logins.clone(),
+        )
     };
     let stop = CancellationToken::new();
-    let running: Vec<_> = (0..clients)
-        .map(|number| tokio::spawn(new_client(number).run(stop.clone())))
+    let sharing = (0..clients).map(|number| new_client(number, TestProject::Default));
+    let alone = new_client(clients + 2, TestProject::Other);
+    let running: Vec<_> = sharing
+        .chain([alone])
+        .map(|client| tokio::spawn(client.run(stop.clone())))
         .collect();
-    let mut auditor = new_client(clients);
+    let mut auditor = new_client(clients, TestProject::Default);
+    let mut other_auditor = new_client(clients + 3, TestProject::Other);
     let killer = Killer::new(Random::new(seed, clients + 1), recorder.clone(), rules);
     let time_is_over = CancellationToken::new();
     let timer = async {
@@ -97,22 +116,31 @@ async fn run(mut installation: impl Installation, rules: Rules) {
     for client in join_all(running).await {
         client.expect("a client that did not panic");
     }
+    if installation.can_fill() {
+        other_auditor.fill_at_last().await;
+    }
     if !rules.sessions_end_with_control {
         auditor.end_all().await;
+        other_auditor.end_all().await;
     }
     assert_pool_agrees(installation.control(), POOL).await;
     auditor.empty_pool().await;
     installation.assert_hosts_agree().await;
     auditor.list().await;
+    other_auditor.list().await;
 
     let stopped = recorder.now();
     let log = installation.log();
+    let servers = installation.servers().borrow().clone();
     let records = installation.finish(&recorder).await;
     let run = Run {
         calls: recorder.calls(),
         kills: recorder.kills(),
         stopped,
-        records,
+        stopped_processes: servers.iter().map(|server| server.process).collect(),
+        deliveries: logins.deliveries(recorder.started_at()),
+        records: records.sessions,
+        audited_fills: records.audited_fills,
         rules,
     };
     print_figures(&run);
@@ -128,6 +156,7 @@ fn print_figures(run: &Run) {
             Operation::Find { .. } => "find",
             Operation::Use { .. } => "use",
             Operation::Observe { .. } => "observe",
+            Operation::Fill { .. } => "fill",
             Operation::List => "list",
             Operation::Delete { .. } => "delete",
         };
@@ -158,7 +187,17 @@ fn print_figures(run: &Run) {
         run.stopped,
         run.records.len()
     );
+    let mut values: BTreeMap<&str, usize> = BTreeMap::new();
+    for delivery in &run.deliveries {
+        let value = match delivery.value {
+            DeliveredValue::UserName => "user names",
+            DeliveredValue::Password => "passwords",
+            DeliveredValue::Code(_) => "codes",
+        };
+        *values.entry(value).or_default() += 1;
+    }
     println!("calls: {calls:?}");
+    println!("values in pages: {values:?}");
     println!("kills: {kills:?}");
 }
 

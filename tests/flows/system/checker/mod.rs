@@ -5,6 +5,7 @@
 //! kill that ends sessions, its idle timeout, or the end of the run. Between the two a client must
 //! find it, and after a certain end nothing may.
 
+mod fills;
 mod records;
 mod sessions;
 #[cfg(test)]
@@ -16,7 +17,10 @@ use std::{
 };
 
 use self::sessions::SessionHistory;
-use super::history::{Call, Kill, Operation, Outcome, ProcessKind, Tenancy, Time};
+use super::history::{
+    Call, DeliveredValue, Delivery, Kill, Operation, Outcome, ProcessKind, Tenancy, TestProject,
+    Time,
+};
 
 /// The largest difference between the monotonic clock and the wall clock, which the records have.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
@@ -28,19 +32,36 @@ pub struct Run {
     pub kills: Vec<Kill>,
     /// When control was requested to stop, which ends all sessions.
     pub stopped: Time,
+    /// The control processes that were requested to stop. All others were killed.
+    pub stopped_processes: BTreeSet<usize>,
+    /// The values that pages have received, each event once.
+    pub deliveries: Vec<Delivery>,
     pub records: Vec<SessionRecord>,
+    /// The ids of the successful requests to fill a page in the audit log.
+    pub audited_fills: BTreeSet<String>,
     pub rules: Rules,
 }
 
 /// Facts about the installation.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// The most sessions at once.
+    /// The most sessions of the default project at once.
     pub max_sessions: usize,
+    /// The most sessions of the other project at once.
+    pub other_max_sessions: usize,
     /// Whether the sessions end with the control process.
     pub sessions_end_with_control: bool,
     /// The kills of its agent that a host survives.
     pub agent_restarts: usize,
+}
+
+impl Rules {
+    fn max_sessions_of(&self, project: TestProject) -> usize {
+        match project {
+            TestProject::Default => self.max_sessions,
+            TestProject::Other => self.other_max_sessions,
+        }
+    }
 }
 
 /// The record of a session in the database.
@@ -48,6 +69,7 @@ pub struct Rules {
 pub struct SessionRecord {
     pub id: String,
     pub name: Option<String>,
+    pub project: TestProject,
     pub state: String,
     pub end_reason: Option<String>,
     /// When it ended, by the wall clock.
@@ -76,6 +98,12 @@ pub enum Violation {
     NotListed { session: String, at: Time },
     #[error("{session} was found at {at:?}, after its end")]
     FoundAfterEnd { session: String, at: Time },
+    #[error("{session} of another project was listed for project {project:?} at {at:?}")]
+    ForeignSession {
+        session: String,
+        project: TestProject,
+        at: Time,
+    },
     #[error("{session} has the markers {markers:?}")]
     ForeignMarkers {
         session: String,
@@ -117,6 +145,24 @@ pub enum Violation {
         recorded: Option<Tenancy>,
         observed: Tenancy,
     },
+    #[error("the code of {login} of project {project:?} for step {step} was used in {sessions:?}")]
+    CodeUsedTwice {
+        project: TestProject,
+        login: String,
+        step: u64,
+        sessions: Vec<String>,
+    },
+    #[error("{} has received a value of another project: {delivery:?}", .delivery.session)]
+    ForeignValue { delivery: Delivery },
+    #[error("{session} has received {received} codes of {login}, and {explained} calls explain it")]
+    UnexplainedValue {
+        session: String,
+        login: String,
+        received: usize,
+        explained: usize,
+    },
+    #[error("{request_id} has filled a page of {session} and is not in the audit log")]
+    NotAudited { session: String, request_id: String },
 }
 
 /// Returns all contradictions in a run.
@@ -130,6 +176,7 @@ pub fn check(run: &Run) -> Vec<Violation> {
     check_lists(run, &sessions, &mut violations);
     check_limit(run, &sessions, &mut violations);
     violations.extend(run.calls.iter().filter_map(no_response));
+    fills::check(run, &mut violations);
     records::check(run, &sessions, &mut violations);
     violations
 }
@@ -267,6 +314,16 @@ fn check_lists(
             continue;
         };
         for (id, session) in sessions {
+            if session.project != call.project {
+                if listed.contains(id) {
+                    violations.push(Violation::ForeignSession {
+                        session: id.clone(),
+                        project: call.project,
+                        at: call.invoked,
+                    });
+                }
+                continue;
+            }
             let exists = session.returned <= call.invoked && call.returned < session.may_end;
             if exists && !listed.contains(id) {
                 violations.push(Violation::NotListed {
@@ -281,7 +338,7 @@ fn check_lists(
                 });
             }
         }
-        if listed.len() > run.rules.max_sessions {
+        if listed.len() > run.rules.max_sessions_of(call.project) {
             violations.push(Violation::LimitExceeded {
                 sessions: listed.clone(),
                 at: call.invoked,
@@ -290,7 +347,7 @@ fn check_lists(
     }
 }
 
-/// Checks that no more sessions existed at once than the limit.
+/// Checks that no more sessions of a project existed at once than its limit.
 fn check_limit(
     run: &Run,
     sessions: &BTreeMap<String, SessionHistory<'_>>,
@@ -298,9 +355,11 @@ fn check_limit(
 ) {
     for session in sessions.values() {
         let at = session.returned;
-        let existing = sessions.values().filter(|other| other.exists_at(at));
+        let project = session.project;
+        let existing = sessions.values();
+        let existing = existing.filter(|other| other.project == project && other.exists_at(at));
         let existing: BTreeSet<String> = existing.map(|other| other.id.clone()).collect();
-        if existing.len() > run.rules.max_sessions {
+        if existing.len() > run.rules.max_sessions_of(project) {
             violations.push(Violation::LimitExceeded {
                 sessions: existing,
                 at,

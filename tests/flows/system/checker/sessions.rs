@@ -4,12 +4,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{Run, ends_sessions, idle_after};
 use crate::flows::system::history::{
-    Call, Kill, Observation, Operation, Outcome, ProcessKind, Time,
+    Call, Kill, Observation, Operation, Outcome, ProcessKind, TestProject, Time,
 };
 
 /// A session that a client knows.
 pub(super) struct SessionHistory<'a> {
     pub(super) id: String,
+    pub(super) project: TestProject,
     /// When its creation was requested.
     pub(super) invoked: Time,
     /// When its client first knew of it.
@@ -88,6 +89,7 @@ pub(super) fn of(run: &Run) -> BTreeMap<String, SessionHistory<'_>> {
     for call in &run.calls {
         let (Operation::Use { session }
         | Operation::Observe { session }
+        | Operation::Fill { session, .. }
         | Operation::Delete { session }) = &call.operation
         else {
             continue;
@@ -126,6 +128,7 @@ fn created(run: &Run) -> BTreeMap<String, SessionHistory<'_>> {
         };
         let session = sessions.entry(id.clone()).or_insert(SessionHistory {
             id: id.clone(),
+            project: creation.project,
             invoked: creation.invoked,
             returned: call.returned,
             idle_timeout: *idle_timeout,

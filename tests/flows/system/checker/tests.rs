@@ -5,6 +5,7 @@ use crate::flows::system::history::Observation;
 
 const RULES: Rules = Rules {
     max_sessions: 2,
+    other_max_sessions: 1,
     sessions_end_with_control: true,
     agent_restarts: 2,
 };
@@ -16,6 +17,7 @@ fn at(seconds: u64) -> Time {
 fn call(invoked: u64, operation: Operation, outcome: Outcome) -> Call {
     Call {
         client: 0,
+        project: TestProject::Default,
         invoked: at(invoked),
         returned: at(invoked + 1),
         operation,
@@ -58,6 +60,25 @@ fn observe(invoked: u64, session: &str, host: &str, generation: u64) -> Call {
     call(invoked, operation, Outcome::Observed(observation))
 }
 
+fn fill(invoked: u64, session: &str, process: usize, id: &str, outcome: Outcome) -> Call {
+    let operation = Operation::Fill {
+        session: session.to_owned(),
+        login: "shared".to_owned(),
+        process,
+        request_id: id.to_owned(),
+    };
+    call(invoked, operation, outcome)
+}
+
+fn delivery(session: &str, value: DeliveredValue) -> Delivery {
+    Delivery {
+        session: session.to_owned(),
+        project: TestProject::Default,
+        login: "shared".to_owned(),
+        value,
+    }
+}
+
 fn list(invoked: u64, sessions: &[&str]) -> Call {
     let listed = sessions.iter().map(ToString::to_string).collect();
     call(invoked, Operation::List, Outcome::Listed(listed))
@@ -67,6 +88,7 @@ fn record(session: &str, reason: &str, ended: u64, host: &str, generation: u64) 
     SessionRecord {
         id: session.to_owned(),
         name: Some(format!("name-of-{session}")),
+        project: TestProject::Default,
         state: "deleted".to_owned(),
         end_reason: Some(reason.to_owned()),
         ended: Some(at(ended)),
@@ -100,17 +122,28 @@ fn consistent() -> Run {
             observe(70, "c", "one", 2),
             observe(70, "b", "two", 1),
             list(75, &["b", "c"]),
+            fill(32, "a", 1, "f1", Outcome::Done),
+            fill(34, "b", 1, "f2", Outcome::Done),
+            fill(76, "b", 2, "f3", Outcome::Done),
         ],
         kills: vec![
             kill(ProcessKind::Renderer, Some("one"), 22),
             kill(ProcessKind::Agent, Some("two"), 23),
         ],
         stopped: at(100),
+        stopped_processes: BTreeSet::from([2]),
+        deliveries: vec![
+            delivery("a", DeliveredValue::UserName),
+            delivery("a", DeliveredValue::Code(1)),
+            delivery("b", DeliveredValue::Code(2)),
+            delivery("b", DeliveredValue::Code(3)),
+        ],
         records: vec![
             record("a", "deleted", 41, "one", 1),
             record("b", "gone", 101, "two", 1),
             record("c", "gone", 101, "one", 2),
         ],
+        audited_fills: ["f1", "f2", "f3"].map(str::to_owned).into(),
         rules: RULES,
     }
 }
@@ -201,7 +234,7 @@ fn session_on_two_hosts_is_found() {
 #[test]
 fn session_that_is_not_found_is_lost() {
     let found = violation(|run| {
-        run.calls.truncate(11);
+        run.calls.drain(11..13);
         run.calls.push(used(80, "b", Outcome::NotFound));
     });
     let (session, at) = (session("b"), at(81));
@@ -314,6 +347,97 @@ fn exceeded_limit_is_found() {
     let sessions = BTreeSet::from(["b", "c", "d"].map(session));
     let at = at(81);
     assert_eq!(found, Violation::LimitExceeded { sessions, at });
+}
+
+#[test]
+fn limit_is_that_of_each_project() {
+    let mut run = consistent();
+    let mut creation = create(80, "d");
+    creation.project = TestProject::Other;
+    run.calls.push(creation);
+    let mut other = record("d", "gone", 101, "three", 1);
+    other.project = TestProject::Other;
+    run.records.push(other);
+    assert_eq!(check(&run), []);
+    run.rules.other_max_sessions = 0;
+    let found = check(&run);
+    assert!(
+        matches!(found[..], [Violation::LimitExceeded { .. }]),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn session_in_a_list_of_another_project_is_found() {
+    let found = violation(|run| {
+        let mut call = list(80, &["b"]);
+        call.project = TestProject::Other;
+        run.calls.push(call);
+    });
+    let (session, project, at) = (session("b"), TestProject::Other, at(80));
+    let expected = Violation::ForeignSession {
+        session,
+        project,
+        at,
+    };
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn code_that_is_used_twice_is_found() {
+    let found = violation(|run| run.deliveries[2].value = DeliveredValue::Code(1));
+    let expected = Violation::CodeUsedTwice {
+        project: TestProject::Default,
+        login: "shared".to_owned(),
+        step: 1,
+        sessions: vec![session("a"), session("b")],
+    };
+    assert_eq!(found, expected);
+    // Also by the page that has it already.
+    let found = violation(|run| run.deliveries[3].value = DeliveredValue::Code(2));
+    assert!(matches!(found, Violation::CodeUsedTwice { .. }), "{found}");
+}
+
+#[test]
+fn value_of_another_project_is_found() {
+    let found = violation(|run| run.deliveries[0].project = TestProject::Other);
+    assert!(matches!(found, Violation::ForeignValue { .. }), "{found}");
+}
+
+#[test]
+fn value_that_no_call_may_have_written_is_found() {
+    let fail = |run: &mut Run| run.calls[15].outcome = Outcome::Refused(503);
+    let found = violation(fail);
+    let expected = Violation::UnexplainedValue {
+        session: session("b"),
+        login: "shared".to_owned(),
+        received: 2,
+        explained: 1,
+    };
+    assert_eq!(found, expected);
+    let found = violation(|run| run.calls[13].outcome = Outcome::Refused(409));
+    assert!(
+        matches!(found, Violation::UnexplainedValue { .. }),
+        "{found}"
+    );
+    let mut run = consistent();
+    run.calls[15].outcome = Outcome::Unknown;
+    assert_eq!(check(&run), []);
+}
+
+#[test]
+fn fill_that_is_not_in_the_audit_log_is_found_unless_a_kill_explains_it() {
+    // The process was not killed, or has stored a later one.
+    for id in ["f3", "f1"] {
+        let found = violation(|run| assert!(run.audited_fills.remove(id)));
+        let Violation::NotAudited { request_id, .. } = &found else {
+            panic!("{found}");
+        };
+        assert_eq!(request_id, id);
+    }
+    let mut run = consistent();
+    run.audited_fills.remove("f2");
+    assert_eq!(check(&run), []);
 }
 
 #[test]

@@ -46,7 +46,8 @@ impl Client {
                 Err(failure) => failure.into(),
             }
         };
-        let call = self.recorder.call(self.number, operation, acquiring);
+        let client = (self.number, self.project);
+        let call = self.recorder.call(client, operation, acquiring);
         let outcome = match patience {
             Some(limit) => tokio::time::timeout(limit, call).await.ok(),
             None => Some(call.await),
@@ -75,7 +76,8 @@ impl Client {
                 Err(failure) => failure.into(),
             }
         };
-        let call = self.recorder.call(self.number, operation, releasing);
+        let client = (self.number, self.project);
+        let call = self.recorder.call(client, operation, releasing);
         let outcome = match patience {
             Some(limit) => tokio::time::timeout(limit, call)
                 .await

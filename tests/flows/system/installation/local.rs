@@ -9,14 +9,11 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    Installation, Server, host_of, interrupt_start, kill_control_process, limit_sessions,
-    listed_sessions, session_records, text,
+    Installation, Records, Server, host_of, interrupt_start, kill_control_process, listed_sessions,
+    prepare_projects, records, text,
 };
 use crate::{
-    flows::system::{
-        checker::SessionRecord,
-        history::{ProcessKind, Recorder},
-    },
+    flows::system::history::{ProcessKind, Recorder},
     support::{
         dev::{Dev, State, command},
         random::Random,
@@ -28,6 +25,8 @@ pub struct LocalInstallation {
     /// `None` only while it is started again.
     control: Option<Dev>,
     options: Vec<String>,
+    /// The number of processes that were started.
+    started: usize,
     servers: watch::Sender<Vec<Server>>,
     /// The logs of the control processes that were killed.
     log: String,
@@ -42,17 +41,20 @@ impl LocalInstallation {
         let mut installation = LocalInstallation {
             control: None,
             options: options.map(str::to_owned).collect(),
+            started: 0,
             servers: watch::channel(Vec::new()).0,
             log: String::new(),
         };
         installation.run(State::new()).await;
-        limit_sessions(installation.control(), max_sessions).await;
+        prepare_projects(installation.control(), max_sessions).await;
         installation
     }
 
     async fn run(&mut self, state: State) {
         let control = Dev::start_in(state, &self.options()).await;
+        self.started += 1;
         let server = Server {
+            process: self.started,
             base_url: control.base_url.clone(),
             api_key: control.api_key.clone(),
             directory: control.state_dir(),
@@ -80,6 +82,10 @@ impl Installation for LocalInstallation {
     }
 
     fn has_displays(&self) -> bool {
+        true
+    }
+
+    fn can_fill(&self) -> bool {
         true
     }
 
@@ -125,13 +131,13 @@ impl Installation for LocalInstallation {
         .await;
     }
 
-    async fn finish(mut self, recorder: &Recorder) -> Vec<SessionRecord> {
+    async fn finish(mut self, recorder: &Recorder) -> Records {
         // Asserts that no process and no directory of a host is left.
         let state = self.control.take().expect("it runs").finish().await;
         let hosts = state
             .rows("SELECT id FROM hosts WHERE fleet = 'local'")
             .await;
         assert!(hosts.is_empty(), "{} hosts are recorded", hosts.len());
-        session_records(&state, recorder, &BTreeMap::new()).await
+        records(&state, recorder, &BTreeMap::new()).await
     }
 }

@@ -22,17 +22,19 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use sea_orm::QueryResult;
 use serde_json::json;
 use tokio::{process::Command, sync::watch, time::timeout};
 
 use super::{
+    OTHER_MAX_SESSIONS,
     checker::SessionRecord,
-    history::{Kill, ProcessKind, Recorder, Tenancy},
+    client::PROJECT_HEADER,
+    history::{Kill, ProcessKind, Recorder, Tenancy, TestProject},
 };
 use crate::support::{
-    dev::{Dev, State},
+    dev::{Answer, Dev, State},
     processes::{self, Process},
     random::Random,
     wait::until,
@@ -54,6 +56,15 @@ pub struct Server {
     pub api_key: String,
     /// The directory that all processes of the installation name, except for control.
     pub directory: PathBuf,
+    /// The number of the process, which no other one of the run has.
+    pub process: usize,
+}
+
+/// The records in the database after a run.
+pub struct Records {
+    pub sessions: Vec<SessionRecord>,
+    /// The ids of the requests to fill a page that succeeded, in the audit log.
+    pub audited_fills: BTreeSet<String>,
 }
 
 pub trait Installation {
@@ -69,6 +80,9 @@ pub trait Installation {
     /// Returns whether sessions may have a display.
     fn has_displays(&self) -> bool;
 
+    /// Returns whether all builds of the installation can fill pages.
+    fn can_fill(&self) -> bool;
+
     /// Returns the log of all control processes.
     fn log(&self) -> String;
 
@@ -80,8 +94,8 @@ pub trait Installation {
     /// hosts and the list the same sessions.
     async fn assert_hosts_agree(&self);
 
-    /// Stops control; asserts that no process is left. Returns the records of all sessions.
-    async fn finish(self, recorder: &Recorder) -> Vec<SessionRecord>;
+    /// Stops control; asserts that no process is left. Returns its records.
+    async fn finish(self, recorder: &Recorder) -> Records;
 
     /// Returns the running processes of a kind.
     fn processes(&self, kind: ProcessKind) -> Vec<Process> {
@@ -163,21 +177,24 @@ async fn interrupt_start(command: std::process::Command, random: &mut Random) {
     start.kill().await.unwrap();
 }
 
-/// Returns the records of all sessions. `directories` are the directories of hosts that are not
-/// named as the hosts.
-async fn session_records(
+/// Returns the records of a run. `directories` are the directories of hosts that are not named as
+/// the hosts.
+async fn records(
     state: &State,
     recorder: &Recorder,
     directories: &BTreeMap<String, String>,
-) -> Vec<SessionRecord> {
-    let query = "SELECT id, name, state, end_reason, deleted_at, host_id, host_generation \
-                 FROM browsers";
-    let rows = state.rows(query).await.into_iter();
-    rows.map(|row| {
+) -> Records {
+    let query = "SELECT b.id AS id, b.name AS name, p.name AS project, b.state AS state, \
+                 end_reason, b.deleted_at AS deleted_at, host_id, host_generation \
+                 FROM browsers b JOIN projects p ON p.id = b.project_id";
+    let sessions = state.rows(query).await.into_iter();
+    let sessions = sessions.map(|row| {
         let number = |column: &str| row.try_get::<Option<i64>>("", column).unwrap();
+        let project = text(&row, "project").expect("a project");
         SessionRecord {
             id: text(&row, "id").expect("an id"),
             name: text(&row, "name"),
+            project: TestProject::of_name(&project).expect("a known project"),
             state: text(&row, "state").expect("a state"),
             end_reason: text(&row, "end_reason"),
             ended: number("deleted_at").map(|millis| recorder.time_of(millis)),
@@ -186,24 +203,58 @@ async fn session_records(
                 generation: number("host_generation").map_or(0, i64::cast_unsigned),
             }),
         }
-    })
-    .collect()
+    });
+    let sessions = sessions.collect();
+    let query = "SELECT request_id FROM audit_logs \
+                 WHERE action = 'fill_credentials' AND status = 200";
+    let audited = state.rows(query).await;
+    Records {
+        sessions,
+        audited_fills: audited
+            .iter()
+            .filter_map(|row| text(row, "request_id"))
+            .collect(),
+    }
 }
 
-/// Sets the limit of sessions of the only project.
-async fn limit_sessions(control: &Dev, max_sessions: usize) {
-    let limits = json!({"max_concurrent_sessions": max_sessions});
-    let path = "/org/projects/default/limits";
-    let changed = control.patch(path, limits).await;
-    assert_eq!(changed.status, 200, "{}", changed.body);
+/// Creates the other project, and sets the limits of sessions of both.
+async fn prepare_projects(control: &Dev, max_sessions: usize) {
+    let other = json!({"name": TestProject::Other.name()});
+    let created = control.post("/org/projects", other).await;
+    assert_eq!(created.status, 201, "{}", created.body);
+    if std::env::var_os("CHAOS_MUTANT").is_some() {
+        let body = "DELETE FROM totp_steps";
+        match control.postgres() {
+            None => for (n, e) in [("m1", "INSERT"), ("m2", "UPDATE")] {
+                control.sql(&format!("CREATE TRIGGER {n} AFTER {e} ON totp_steps BEGIN {body}; END")).await;
+            },
+            Some(_) => control.sql(&format!("CREATE FUNCTION m() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body}; RETURN NULL; END $$; CREATE TRIGGER m AFTER INSERT OR UPDATE ON totp_steps FOR EACH ROW EXECUTE FUNCTION m()")).await,
+        }
+    }
+    for project in TestProject::ALL {
+        let max_sessions = match project {
+            TestProject::Default => max_sessions,
+            TestProject::Other => OTHER_MAX_SESSIONS,
+        };
+        let limits = json!({"max_concurrent_sessions": max_sessions});
+        let path = format!("/org/projects/{}/limits", project.name());
+        let changed = control.patch(&path, limits).await;
+        assert_eq!(changed.status, 200, "{}", changed.body);
+    }
 }
 
-/// Returns the ids of the sessions that control lists.
+/// Returns the ids of the sessions that control lists, of both projects.
 async fn listed_sessions(control: &Dev) -> BTreeSet<String> {
-    let listed = control.get("/browsers?limit=100").await.body;
-    let listed = listed.as_array().unwrap().iter();
-    let ids = listed.filter_map(|browser| browser["session_id"].as_str());
-    ids.map(str::to_owned).collect()
+    let mut ids = BTreeSet::new();
+    for project in TestProject::ALL {
+        let request = control.request(Method::GET, "/browsers?limit=100");
+        let request = request.header(PROJECT_HEADER, project.name());
+        let listed = Answer::of(request).await.body;
+        let listed = listed.as_array().unwrap().iter();
+        let found = listed.filter_map(|browser| browser["session_id"].as_str());
+        ids.extend(found.map(str::to_owned));
+    }
+    ids
 }
 
 fn text(row: &QueryResult, column: &str) -> Option<String> {

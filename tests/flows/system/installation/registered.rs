@@ -9,18 +9,16 @@ use std::{
     process::Command,
 };
 
+use reqwest::StatusCode;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
-    Installation, Server, balancer::balance, host_of, interrupt_start, kill_control_process,
-    limit_sessions, listed_sessions, session_records, text,
+    Installation, Records, Server, balancer::balance, host_of, interrupt_start,
+    kill_control_process, listed_sessions, prepare_projects, records, text,
 };
 use crate::{
-    flows::system::{
-        checker::SessionRecord,
-        history::{ProcessKind, Recorder},
-    },
+    flows::system::history::{ProcessKind, Recorder},
     support::{
         dev::{BERTH, Dev, State, command_of},
         engine::TestEngine,
@@ -40,11 +38,14 @@ const CONTROLS: usize = 3;
 pub struct RegisteredInstallation {
     /// `None` only while it is started again. The secrets of all are in the directory of the first.
     controls: Vec<Option<Dev>>,
+    /// The number of restarts of each.
+    restarts: [usize; CONTROLS],
     addresses: [SocketAddr; CONTROLS],
     options: Vec<String>,
     variables: Vec<(&'static str, String)>,
     servers: watch::Sender<Vec<Server>>,
     engine: TestEngine,
+    can_fill: bool,
     /// Has the recordings.
     _s3: S3Server,
     /// The logs of the control processes that were killed.
@@ -76,17 +77,21 @@ impl RegisteredInstallation {
         ]);
         let mut installation = RegisteredInstallation {
             controls: Vec::new(),
+            restarts: [0; CONTROLS],
             addresses: [(); CONTROLS].map(|()| free_address()),
             options: engine.options(&options.collect::<Vec<_>>()),
             variables: s3.variables(),
             servers,
             engine,
+            can_fill: false,
             _s3: s3,
             log: String::new(),
         };
         let database = State::with(Some(PostgresDatabase::required()));
         installation.add(program, database).await;
-        limit_sessions(installation.first(), max_sessions).await;
+        prepare_projects(installation.first(), max_sessions).await;
+        let credentials = installation.first().get("/credentials").await;
+        installation.can_fill = credentials.status == StatusCode::OK;
         let secrets = control_variables(installation.first());
         installation.variables.extend(secrets);
         while installation.controls.len() < CONTROLS {
@@ -122,11 +127,15 @@ impl RegisteredInstallation {
 
     /// Makes the processes that run known to clients and agents.
     fn publish(&self) {
-        let running = self.controls.iter().flatten();
-        let servers = running.map(|control| Server {
-            base_url: control.base_url.clone(),
-            api_key: control.api_key.clone(),
-            directory: self.directory(),
+        let controls = self.controls.iter().enumerate();
+        let servers = controls.filter_map(|(number, control)| {
+            let control = control.as_ref()?;
+            Some(Server {
+                base_url: control.base_url.clone(),
+                api_key: control.api_key.clone(),
+                directory: self.directory(),
+                process: number + CONTROLS * self.restarts[number],
+            })
         });
         self.servers.send_replace(servers.collect());
     }
@@ -166,6 +175,10 @@ impl Installation for RegisteredInstallation {
         false
     }
 
+    fn can_fill(&self) -> bool {
+        self.can_fill
+    }
+
     fn log(&self) -> String {
         let running = self.controls.iter().flatten();
         let logs: String = running.map(Dev::log).collect();
@@ -182,6 +195,7 @@ impl Installation for RegisteredInstallation {
         let command = self.command(number, program, &state);
         interrupt_start(command, random).await;
         self.controls[number] = Some(self.run(number, program, state).await);
+        self.restarts[number] += 1;
         self.publish();
     }
 
@@ -206,7 +220,7 @@ impl Installation for RegisteredInstallation {
         .await;
     }
 
-    async fn finish(mut self, recorder: &Recorder) -> Vec<SessionRecord> {
+    async fn finish(mut self, recorder: &Recorder) -> Records {
         until("the end of the programs of clients", async || {
             let programs = self.processes(ProcessKind::ClientProcess);
             programs.is_empty().then_some(())
@@ -221,7 +235,7 @@ impl Installation for RegisteredInstallation {
         let hosts = state.rows("SELECT id, labels FROM hosts").await;
         let machine = |row| Some((text(row, "id")?, machine_of(&text(row, "labels"))));
         let machines = hosts.iter().filter_map(machine).collect();
-        let records = session_records(&state, recorder, &machines).await;
+        let records = records(&state, recorder, &machines).await;
         self.engine.kill_machines();
         until("no process of a machine", async || {
             let left = processes::naming(&self.directory());
