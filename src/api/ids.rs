@@ -133,6 +133,10 @@ id!(
     ProviderId, "prov_"
 );
 id!(
+    /// The id of a login flow of an auth connection.
+    FlowId, "flow_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod api_keys;
 pub mod audit_logs;
 pub mod auth;
+pub mod auth_flow;
 pub mod automation;
 mod binary;
 pub mod browsers;

@@ -42,6 +42,7 @@ use crate::{
 mod access_cache;
 pub mod activity;
 pub mod audit;
+pub mod auth_connections;
 pub mod blobs;
 pub mod browsers;
 pub mod caller_limits;

@@ -1,0 +1,3 @@
+//! Auth connections: profiles that are kept logged in to a site.
+
+pub mod flow;
