@@ -14,8 +14,8 @@ const MAX_FILE_BYTES: u64 = 4096;
 
 /// The bits of the mode of a file that others than its owner must not have.
 const OTHERS: u32 = 0o077;
-/// The same for a credential of systemd, which may let the user of the service read the file through
-/// an access control list. `stat` returns the mask of the list as the bits of the group.
+/// The same for a credential of systemd, which may let the user of the service read the file by an
+/// access control list. `stat` returns the mask of the list as the bits of the group.
 const OTHERS_OF_CREDENTIAL: u32 = 0o027;
 
 /// A secret, and the file or the variable that it comes from.

@@ -88,12 +88,12 @@ pub struct FilledField {
     pub outcome: FillOutcome,
 }
 
-/// `found`, only of agents: the field was found, and not written because of `dry_run`. `filled`: the
-/// field has the value. `not_found`: no field matches in a frame that is permitted. `ambiguous`:
-/// several fields match equally well since an earlier field was filled. `refused_origin`: a field
-/// matches, but the target of its form is of another origin. `hidden`: only fields match that a user
-/// does not see. `unknown`: a value was written, but the page changed it or did not respond. Only
-/// fields that are `filled` or `unknown` were written.
+/// `found`, only of agents: the field was found, and not written because of `dry_run`. `filled`:
+/// the field has the value. `not_found`: no field matches in a frame that is permitted.
+/// `ambiguous`: several fields match equally well since an earlier field was filled.
+/// `refused_origin`: a field matches, but the target of its form is of another origin. `hidden`:
+/// only fields match that a user does not see. `unknown`: a value was written, but the page changed
+/// it or did not respond. Only fields that are `filled` or `unknown` were written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FillOutcome {
