@@ -22,7 +22,7 @@ const MIN_PATIENCE_MILLIS: usize = 500;
 const MAX_PATIENCE_MILLIS: usize = 4000;
 
 impl Client {
-    /// Fills the page of a session with the shared login, or that of this client. Does so twice, for
+    /// Fills the page of a session with the shared login, or that of this client; twice, for
     /// which the login has one code, or two.
     pub(super) async fn fill(&mut self, session: &Session) -> Outcome {
         let name = match self.random.one_in(2) {
