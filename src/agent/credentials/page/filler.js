@@ -8,7 +8,7 @@ const filler = {
     const invalid = request.specs.filter(isInvalid).map(({ name }) => name);
     if (invalid.length > 0) return { permitted: false, invalid, fields: [] };
     if (!isPermittedFrame(request.policy)) return { permitted: false, invalid, fields: [] };
-    const outcomes = new Matcher(request, true).match();
+    const outcomes = new Matcher(request).match();
     return { permitted: true, invalid, fields: toList(request, outcomes) };
   },
 
@@ -16,13 +16,13 @@ const filler = {
   write(request, values, submits) {
     const refused = { written: false, submitted: false };
     if (!isPermittedFrame(request.policy)) return { ...refused, permitted: false, fields: [] };
-    const matcher = new Matcher(request, true);
+    const matcher = new Matcher(request);
     const outcomes = matcher.match();
     const fields = toList(request, outcomes);
     if (fields.some(({ outcome }) => outcome === 'ambiguous')) {
       return { ...refused, permitted: true, fields };
     }
-    watchAll();
+    masks.watchAll();
     const written = [];
     const position = ({ name }) => matcher.fields.indexOf(outcomes.get(name).fields[0]);
     const matched = fields.filter(({ outcome }) => outcome === 'match');

@@ -55,6 +55,17 @@ class Masks {
     else element.removeAttribute('autocomplete');
   }
 
+  // Watches the document, and all shadow trees in it that are known.
+  watchAll() {
+    this.watch(document);
+    visitElements((element) => this.watchShadow(element));
+  }
+
+  watchShadow(element) {
+    const shadow = shadowOf(element);
+    if (shadow) this.watch(shadow);
+  }
+
   watch(root) {
     if (this.roots.has(root)) return;
     this.roots.add(root);
@@ -111,8 +122,7 @@ class Masks {
     if (!(node instanceof Element)) return;
     const visitOne = (element) => {
       if (element instanceof HTMLInputElement) visit(element);
-      const shadow = shadowOf(element);
-      if (shadow) this.watch(shadow);
+      this.watchShadow(element);
     };
     for (const element of [node, ...queryForm.call(node, '*')]) visitElement(visitOne, element);
   }
@@ -124,12 +134,3 @@ const keyOf = (element, value) => `${element.maxLength === 1 ? 'cell' : 'text'} 
 // Later fills of the document have the same masks: they run in the same world.
 const MASKS = Symbol.for('berth.masks');
 const masks = (globalThis[MASKS] ??= new Masks());
-
-// Watches the document, and all shadow trees in it that are known.
-function watchAll() {
-  masks.watch(document);
-  visitElements((element) => {
-    const shadow = shadowOf(element);
-    if (shadow) masks.watch(shadow);
-  });
-}

@@ -74,11 +74,9 @@ function namedRank(field, name) {
 
 // The fields of a document, and those that were matched with values.
 class Matcher {
-  // With `reach`, a field counts as hidden if something is in front of it.
-  constructor({ specs, policy }, reach) {
+  constructor({ specs, policy }) {
     this.specs = specs;
     this.policy = policy;
-    this.reach = reach;
     this.shown = new Map();
     this.taken = new Set();
     this.groups = groupFields(collect(), (field) => this.isShown(field));
@@ -86,9 +84,10 @@ class Matcher {
     this.login = this.groups.filter((group) => LOGIN_KINDS.has(group.kind));
   }
 
+  // Whether a user sees a field: nothing is in front of it.
   isShown(field) {
     if (!this.shown.has(field)) {
-      this.shown.set(field, field.isDrawn && (!this.reach || isReachable(field.element)));
+      this.shown.set(field, field.isDrawn && isReachable(field.element));
     }
     return this.shown.get(field);
   }

@@ -44,7 +44,7 @@ function areOwnersDrawn() {
 function find(request, name) {
   if (!isPermittedFrame(request.policy)) return { outcome: 'refused_origin' };
   if (!areOwnersDrawn()) return { outcome: 'hidden' };
-  return new Matcher(request, true).match().get(name);
+  return new Matcher(request).match().get(name);
 }
 
 const elementsOf = ({ fields }) => (fields ?? []).map(({ element }) => element);
@@ -90,7 +90,7 @@ const isEnabled = (element) => !element.matches(':disabled');
 function submit(request, element) {
   const form = formOf(element);
   // The page may have replaced the buttons.
-  const { groups } = new Matcher(request, true);
+  const { groups } = new Matcher(request);
   const group = groups.find(({ fields }) => fields.some((field) => field.element === element));
   const { policy } = request;
   if (!group || !isPermittedFrame(policy) || !hasPermittedTarget(form, group.buttons, policy)) {
