@@ -188,25 +188,7 @@ impl PageFiller {
     /// possible now are used.
     async fn reserve(&self, mut code: CodeSource) -> Result<ReservedCode, FillPageError> {
         loop {
-            let reservation = match &code {
-                CodeSource::Secret {
-                    holder,
-                    secret,
-                    options,
-                } => {
-                    let reserved =
-                        self.credentials
-                            .try_reserve(holder, secret, *options, Utc::now());
-                    reserved.await?
-                }
-                CodeSource::Computed { holder, code, .. } => {
-                    let reserved = self
-                        .credentials
-                        .try_reserve_computed(holder, code, Utc::now());
-                    reserved.await?
-                }
-            };
-            match reservation {
+            match self.credentials.try_reserve_from(&code, Utc::now()).await? {
                 Reservation::Reserved(value, end) => {
                     let step = (code.holder().to_owned(), end);
                     return Ok(ReservedCode { code: value, step });
@@ -371,6 +353,23 @@ pub(super) enum Reservation {
 }
 
 impl StoredCredentials {
+    async fn try_reserve_from(
+        &self,
+        code: &CodeSource,
+        now: DateTime<Utc>,
+    ) -> Result<Reservation, CredentialError> {
+        match code {
+            CodeSource::Secret {
+                holder,
+                secret,
+                options,
+            } => self.try_reserve(holder, secret, *options, now).await,
+            CodeSource::Computed { holder, code, .. } => {
+                self.try_reserve_computed(holder, code, now).await
+            }
+        }
+    }
+
     /// Marks the current time step of a secret as used and returns its code, unless another request
     /// has used it or it ends too soon.
     pub(super) async fn try_reserve(

@@ -251,12 +251,8 @@ async fn of_item(
     config: &ProviderConfig,
     found: &FoundItem,
 ) -> Result<FillMaterial, MaterialError> {
-    let client = providers.clients().client(config);
-    let client = client.map_err(ProviderServiceError::from)?;
-    let requested_at = Utc::now();
     let item = found.item.item_ref();
-    let secrets = client.fetch(&item).await;
-    let mut secrets = secrets.map_err(ProviderServiceError::from)?;
+    let (secrets, computed) = fetch(providers, config, &item).await?;
     // The list may be older than the item.
     let listed = match config.provider_type {
         ProviderType::Kv => &found.item.urls[..],
@@ -273,14 +269,11 @@ async fn of_item(
         return Err(MaterialError::TooManyDomains);
     }
     let holder = format!("{}/{}/{}", config.id, found.item.vault_id, found.item.id);
-    let computed = secrets.one_time_code.take();
     let code = secret_of_item(&secrets, &holder).or_else(|| {
-        let code = ComputedCode::new(computed?, requested_at, Utc::now());
-        let config = Box::new(config.clone());
         Some(CodeSource::Computed {
             holder,
-            code,
-            config,
+            code: computed?,
+            config: Box::new(config.clone()),
             item,
         })
     });
@@ -295,6 +288,22 @@ async fn of_item(
         values,
         code,
     })
+}
+
+/// Fetches the values of an item, and the code that its provider has computed.
+async fn fetch(
+    providers: &Providers,
+    config: &ProviderConfig,
+    item: &ItemRef,
+) -> Result<(ItemSecrets, Option<ComputedCode>), MaterialError> {
+    let client = providers.clients().client(config);
+    let client = client.map_err(ProviderServiceError::from)?;
+    let requested_at = Utc::now();
+    let secrets = client.fetch(item).await;
+    let mut secrets = secrets.map_err(ProviderServiceError::from)?;
+    let code = secrets.one_time_code.take();
+    let code = code.map(|value| ComputedCode::new(value, requested_at, Utc::now()));
+    Ok((secrets, code))
 }
 
 /// Returns the host of a URL of an item, if it is one that an agent fills.
@@ -317,15 +326,10 @@ pub(super) async fn renew(
     else {
         return Ok(source);
     };
-    let client = providers.clients().client(&config);
-    let client = client.map_err(ProviderServiceError::from)?;
-    let requested_at = Utc::now();
-    let secrets = client.fetch(&item).await;
-    let secrets = secrets.map_err(ProviderServiceError::from)?;
-    let value = secrets.one_time_code.ok_or(MaterialError::Empty)?;
+    let (_, computed) = fetch(providers, &config, &item).await?;
     Ok(CodeSource::Computed {
         holder,
-        code: ComputedCode::new(value, requested_at, Utc::now()),
+        code: computed.ok_or(MaterialError::Empty)?,
         config,
         item,
     })
