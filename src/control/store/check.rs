@@ -38,9 +38,6 @@ impl DatabaseReport {
     /// Checks the SQLite file at `path`.
     pub async fn of_sqlite(path: &Path) -> Result<DatabaseReport, OpenError> {
         let report = async {
-            if !path.is_file() {
-                return Err(OpenFailure::NoFile);
-            }
             let db = sqlite::open_read_only(path).await?;
             let version = text(&db, "SELECT sqlite_version()").await?;
             let mut report =
@@ -49,7 +46,9 @@ impl DatabaseReport {
             db.close().await?;
             Ok(report)
         };
-        report.await.map_err(|failure| failure.of(path.display()))
+        report
+            .await
+            .map_err(|failure: OpenFailure| failure.of(path.display()))
     }
 
     /// Checks a PostgreSQL database.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, ConnectionTrait, DatabaseTransaction, EntityTrait,
+    ActiveModelTrait, ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait,
     PaginatorTrait, QueryFilter, QueryOrder, QuerySelect, Select, TransactionTrait,
     sea_query::Expr,
 };
@@ -280,24 +280,30 @@ impl Store {
         domain: &str,
         limit: u64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
-        let rows = of_project(project)
-            .filter(credential::Column::Domain.eq(domain))
-            .order_by_asc(credential::Column::Name)
-            .limit(limit)
-            .all(&self.db)
-            .await?;
-        self.with_field_names(rows).await
+        let condition = Condition::all().add(credential::Column::Domain.eq(domain));
+        self.credentials_where(project, condition, limit).await
     }
 
-    /// Returns up to `limit` credentials of a project for domains below one, by name.
+    /// Returns up to `limit` credentials of `project` for domains below one.
     pub async fn credentials_below(
         &self,
         project: &ProjectId,
         domain: &str,
         limit: u64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
+        let condition = ends_with(&format!(".{domain}"), credential::Column::Domain);
+        self.credentials_where(project, condition, limit).await
+    }
+
+    /// Returns up to `limit` credentials of `project` that fulfil a condition, by name.
+    async fn credentials_where(
+        &self,
+        project: &ProjectId,
+        condition: Condition,
+        limit: u64,
+    ) -> Result<Vec<CredentialRow>, StoreError> {
         let rows = of_project(project)
-            .filter(ends_with(&format!(".{domain}"), credential::Column::Domain))
+            .filter(condition)
             .order_by_asc(credential::Column::Name)
             .limit(limit)
             .all(&self.db)

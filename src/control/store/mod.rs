@@ -166,9 +166,6 @@ impl Store {
     pub async fn read_sqlite(path: &Path) -> Result<Store, OpenError> {
         let name = path.display().to_string();
         let opened = async {
-            if !path.is_file() {
-                return Err(OpenFailure::NoFile);
-            }
             let db = sqlite::open_read_only(path).await?;
             Store::of_current(db, &name).await
         };

@@ -9,6 +9,8 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
 };
 
+use super::open_error::OpenFailure;
+
 /// The longest wait of a statement for a write of another process to the same file, and for a
 /// connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,9 +33,12 @@ pub(super) async fn open_readers(path: &Path) -> Result<DatabaseConnection, DbEr
     connect(path, MAX_READERS, configure).await
 }
 
-/// Opens the existing file at `path` without changing it.
-pub(super) async fn open_read_only(path: &Path) -> Result<DatabaseConnection, DbErr> {
-    connect(path, MAX_READERS, |sqlite| sqlite.read_only(true)).await
+/// Opens the file at `path` without changing it. Fails if there is none.
+pub(super) async fn open_read_only(path: &Path) -> Result<DatabaseConnection, OpenFailure> {
+    if !path.is_file() {
+        return Err(OpenFailure::NoFile);
+    }
+    Ok(connect(path, MAX_READERS, |sqlite| sqlite.read_only(true)).await?)
 }
 
 fn writable(sqlite: SqliteConnectOptions) -> SqliteConnectOptions {
