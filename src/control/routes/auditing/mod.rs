@@ -100,11 +100,7 @@ pub(crate) struct Created<T> {
     pub body: T,
 }
 
-/// The id of the resource that a request has created, an extension of its response.
-#[derive(Debug, Clone)]
-struct CreatedId(String);
-
-/// A resource that a request has used beside that of its path, relative to it: an extension of its
+/// A resource that a request has created or used, relative to that of its path: an extension of its
 /// response. It is recorded in the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct UsedResource(pub String);
@@ -112,7 +108,7 @@ pub(crate) struct UsedResource(pub String);
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         let mut response = (StatusCode::CREATED, Json(self.body)).into_response();
-        response.extensions_mut().insert(CreatedId(self.id));
+        response.extensions_mut().insert(UsedResource(self.id));
         response
     }
 }
@@ -163,15 +159,11 @@ impl PendingRecord {
         if response.extensions().get::<Throttled>().is_some() {
             return;
         }
-        let extensions = response.extensions();
-        let created = extensions.get::<CreatedId>().map(|CreatedId(id)| id);
-        let used = extensions.get::<UsedResource>();
-        let below = created.or(used.map(|UsedResource(path)| path));
-        self.record(response.status().as_u16(), below.map(String::as_str));
+        let used = response.extensions().get::<UsedResource>();
+        self.record(response.status().as_u16(), used);
     }
 
-    /// Records the request. `below` is what it has created or used, relative to its resource.
-    fn record(&self, status: u16, below: Option<&str>) {
+    fn record(&self, status: u16, used: Option<&UsedResource>) {
         let path = self.uri.path();
         let found = self.auditing.0.operations.find(&self.method, path);
         let actor = self.actor.0.get();
@@ -189,9 +181,9 @@ impl PendingRecord {
                 .map_or(UNKNOWN_ROUTE, MatchedPath::as_str)
         };
         let resource = found.map(|operation| operation.resource_of(path));
-        let resource = match (resource, below) {
-            (Some(resource), Some(below)) => {
-                Some(format!("{}/{below}", resource.trim_matches('/')))
+        let resource = match (resource, used) {
+            (Some(resource), Some(UsedResource(path))) => {
+                Some(format!("{}/{path}", resource.trim_matches('/')))
             }
             (resource, _) => resource.map(str::to_owned),
         };
