@@ -97,32 +97,14 @@ fn read_answer<M: Map, E: DeserializeError>(
 ) -> Option<SubmittedAnswer> {
     use SubmittedAnswer as Answer;
 
-    let forms: [(&str, Result<Option<Answer>, InvalidField>); 7] = [
-        ("fields", read(fields, "fields", Answer::Fields)),
-        (
-            "field_values",
-            read(fields, "field_values", Answer::FieldValues),
-        ),
-        (
-            "mfa_option_id",
-            read(fields, "mfa_option_id", Answer::MfaOption),
-        ),
-        (
-            "selected_choice_id",
-            read(fields, "selected_choice_id", Answer::Choice),
-        ),
-        (
-            "sign_in_option_id",
-            read(fields, "sign_in_option_id", Answer::SignInOption),
-        ),
-        (
-            "sso_button_selector",
-            read(fields, "sso_button_selector", Answer::SsoButton),
-        ),
-        (
-            "sso_provider",
-            read(fields, "sso_provider", Answer::SsoProvider),
-        ),
+    let forms = [
+        read(fields, "fields", Answer::Fields),
+        read(fields, "field_values", Answer::FieldValues),
+        read(fields, "mfa_option_id", Answer::MfaOption),
+        read(fields, "selected_choice_id", Answer::Choice),
+        read(fields, "sign_in_option_id", Answer::SignInOption),
+        read(fields, "sso_button_selector", Answer::SsoButton),
+        read(fields, "sso_provider", Answer::SsoProvider),
     ];
     let mut answer = None;
     for (key, form) in forms {
@@ -147,12 +129,14 @@ fn read_answer<M: Map, E: DeserializeError>(
     answer
 }
 
+/// Reads one form, and returns it with its key.
 fn read<T: Deserr<E>, M: Map, E: DeserializeError>(
     fields: &mut Fields<'_, M, E>,
-    key: &str,
+    key: &'static str,
     form: impl FnOnce(T) -> SubmittedAnswer,
-) -> Result<Option<SubmittedAnswer>, InvalidField> {
-    Ok(fields.try_optional::<T>(key)?.map(form))
+) -> (&'static str, Result<Option<SubmittedAnswer>, InvalidField>) {
+    let value = fields.try_optional::<T>(key);
+    (key, value.map(|value| value.map(form)))
 }
 
 #[cfg(test)]
