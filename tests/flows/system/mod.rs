@@ -96,9 +96,9 @@ async fn run(mut installation: impl Installation, rules: Rules) {
     };
     let stop = CancellationToken::new();
     let sharing = (0..clients).map(|number| new_client(number, TestProject::Default));
-    let alone = new_client(clients + 2, TestProject::Other);
+    let of_other_project = new_client(clients + 2, TestProject::Other);
     let running: Vec<_> = sharing
-        .chain([alone])
+        .chain([of_other_project])
         .map(|client| tokio::spawn(client.run(stop.clone())))
         .collect();
     let mut auditor = new_client(clients, TestProject::Default);
