@@ -5,10 +5,11 @@ use std::{ffi::OsStr, fs, io, io::Write, os::unix::fs::MetadataExt, path::Path};
 
 use serde_json::{Map, Value};
 
-use crate::system::files::directory::{DirectoryHandle, descriptor_path};
+use crate::system::{
+    files::directory::{DirectoryHandle, descriptor_path},
+    profile::DEFAULT_PROFILE,
+};
 
-/// The profile that Chromium starts with.
-pub(super) const PROFILE: &str = "Default";
 pub(super) const PREFERENCES: &str = "Preferences";
 /// The name of the new preferences until they are complete.
 const NEW_PREFERENCES: &str = "Preferences.berth";
@@ -44,14 +45,7 @@ pub(super) fn write(profile: &DirectoryHandle, preferences: &Map<String, Value>)
 /// stay as they are. Blocks.
 pub(super) fn forbid_password_dialog(user_data: &Path) -> io::Result<()> {
     let directory = DirectoryHandle::open_path(user_data)?;
-    let name = OsStr::new(PROFILE);
-    let profile = match directory.open(name) {
-        Ok(profile) => profile,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            directory.create_directory(name, 0o700)?
-        }
-        Err(error) => return Err(error),
-    };
+    let profile = directory.create_directories(&[DEFAULT_PROFILE.into()], 0o700)?;
     let Some(mut preferences) = read(&profile)? else {
         return Ok(());
     };
@@ -71,7 +65,7 @@ mod tests {
     use super::*;
 
     fn preferences(user_data: &Path) -> Value {
-        let path = user_data.join(PROFILE).join(PREFERENCES);
+        let path = user_data.join(DEFAULT_PROFILE).join(PREFERENCES);
         serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
     }
 
@@ -81,7 +75,7 @@ mod tests {
         forbid_password_dialog(directory.path()).unwrap();
         let expected = json!({"credentials_enable_service": false});
         assert_eq!(preferences(directory.path()), expected);
-        let path = directory.path().join(PROFILE).join(PREFERENCES);
+        let path = directory.path().join(DEFAULT_PROFILE).join(PREFERENCES);
         let inode = fs::metadata(&path).unwrap().ino();
         forbid_password_dialog(directory.path()).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode, "written again");
@@ -94,7 +88,7 @@ mod tests {
     #[test]
     fn preferences_that_are_not_readable_stay() {
         let directory = tempfile::tempdir().unwrap();
-        let profile = directory.path().join(PROFILE);
+        let profile = directory.path().join(DEFAULT_PROFILE);
         fs::create_dir(&profile).unwrap();
         fs::write(profile.join(PREFERENCES), "{torn").unwrap();
         forbid_password_dialog(directory.path()).unwrap();
@@ -106,7 +100,7 @@ mod tests {
     fn link_in_place_of_the_profile_is_not_followed() {
         let directory = tempfile::tempdir().unwrap();
         let other = tempfile::tempdir().unwrap();
-        symlink(other.path(), directory.path().join(PROFILE)).unwrap();
+        symlink(other.path(), directory.path().join(DEFAULT_PROFILE)).unwrap();
         assert!(forbid_password_dialog(directory.path()).is_err());
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }

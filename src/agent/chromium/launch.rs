@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::{
     Devtools,
     identity::{Identity, Sandbox},
-    leftovers,
+    leftovers, stored_tabs,
     tabs::TabOrder,
     temporary::TemporaryDir,
 };
@@ -171,7 +171,8 @@ impl Process {
         listener: Listener,
     ) -> Result<Self, LaunchError> {
         let user_data = config.session_dir.user_data();
-        leftovers::clear_profile(&user_data)?;
+        leftovers::clear_process_files(&user_data)?;
+        stored_tabs::forbid(&user_data)?;
         if let Err(error) = preferences::forbid_password_dialog(&user_data) {
             tracing::warn!(%error, "Chromium may offer to save passwords");
         }

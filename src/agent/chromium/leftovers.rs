@@ -2,12 +2,8 @@
 //! profile, and torn files.
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
-    io::{
-        self,
-        ErrorKind::{NotADirectory, NotFound},
-    },
+    io,
     path::{Path, PathBuf},
 };
 
@@ -20,7 +16,7 @@ use crate::system::{
     },
     process::child::signal_group,
     process::stat::ProcStat,
-    profile::{DEFAULT_PROFILE, PROCESS_FILES, TABS},
+    profile::PROCESS_FILES,
 };
 
 /// The files below the profile that Chromium must be able to parse.
@@ -30,22 +26,14 @@ const PREFERENCES: [&str; 3] = [
     "Default/Secure Preferences",
 ];
 
-/// Removes the process files of a Chromium that has crashed, and the tabs of the last run, which a
-/// restored profile would open again. The agent's lock of the state
+/// Removes the process files of a Chromium that has crashed. The agent's lock of the state
 /// directory is stronger than Chromium's, and a lock that names another host (a restored archive, a
 /// renamed machine) would stop Chromium from ever starting.
-pub(super) fn clear_profile(user_data: &Path) -> io::Result<()> {
+pub(super) fn clear_process_files(user_data: &Path) -> io::Result<()> {
     for name in PROCESS_FILES {
         remove_all(&user_data.join(name))?;
     }
-    // The profile belongs to Chromium's user, so no link in it is followed.
-    let profile =
-        DirectoryHandle::open_path(user_data).and_then(|directory| directory.open(DEFAULT_PROFILE));
-    match profile {
-        Ok(profile) => profile.remove_all(OsStr::new(TABS)),
-        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(()),
-        Err(error) => Err(error),
-    }
+    Ok(())
 }
 
 /// Moves preference files that do not parse aside, so that Chromium starts with its defaults.

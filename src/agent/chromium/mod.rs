@@ -44,6 +44,7 @@ pub mod front;
 mod identity;
 mod launch;
 mod leftovers;
+mod stored_tabs;
 mod supervisor;
 mod tabs;
 mod temporary;

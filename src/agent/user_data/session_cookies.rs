@@ -2,16 +2,16 @@
 //!
 //! Chromium stores the cookies that have no expiry, and deletes them when it starts, unless it is
 //! to continue its last session. Many sites keep a login in such a cookie. So a restored profile is
-//! set to continue its session. The tabs of that session are removed before each start of Chromium
-//! (see `clear_profile`), so that none opens.
+//! set to continue its session. No tab of that session is stored (see `stored_tabs`), so that none
+//! opens.
 
 use std::{io, path::Path};
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    agent::preferences::{self, PROFILE},
-    system::files::directory::DirectoryHandle,
+    agent::preferences,
+    system::{files::directory::DirectoryHandle, profile::DEFAULT_PROFILE},
 };
 
 /// The value of `session.restore_on_startup` that continues the last session.
@@ -24,7 +24,7 @@ const CONTINUE_SESSION: u32 = 1;
 /// # Errors
 /// If the preferences cannot be written.
 pub(super) fn keep(user_data: &Path) -> io::Result<bool> {
-    let profile = match DirectoryHandle::open_path(user_data)?.open(PROFILE) {
+    let profile = match DirectoryHandle::open_path(user_data)?.open(DEFAULT_PROFILE) {
         Ok(profile) => profile,
         Err(error) if is_missing(&error) => return Ok(false),
         Err(error) => return Err(error),
@@ -68,7 +68,7 @@ mod tests {
 
     fn kept(preferences: Option<&str>) -> (bool, Option<String>) {
         let directory = tempfile::tempdir().unwrap();
-        let profile = directory.path().join(PROFILE);
+        let profile = directory.path().join(DEFAULT_PROFILE);
         fs::create_dir(&profile).unwrap();
         if let Some(content) = preferences {
             fs::write(profile.join(PREFERENCES), content).unwrap();
@@ -114,10 +114,10 @@ mod tests {
         let (directory, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join(PREFERENCES), "{}").unwrap();
         assert!(!keep(directory.path()).unwrap());
-        symlink(outside.path(), directory.path().join(PROFILE)).unwrap();
+        symlink(outside.path(), directory.path().join(DEFAULT_PROFILE)).unwrap();
         assert!(!keep(directory.path()).unwrap());
-        fs::remove_file(directory.path().join(PROFILE)).unwrap();
-        let profile = directory.path().join(PROFILE);
+        fs::remove_file(directory.path().join(DEFAULT_PROFILE)).unwrap();
+        let profile = directory.path().join(DEFAULT_PROFILE);
         fs::create_dir(&profile).unwrap();
         symlink(outside.path().join(PREFERENCES), profile.join(PREFERENCES)).unwrap();
         assert!(!keep(directory.path()).unwrap());

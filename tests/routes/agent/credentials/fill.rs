@@ -361,6 +361,8 @@ async fn chromium_stores_no_value_of_a_submitted_form() {
     let preferences = std::fs::read(profile.join("Preferences")).unwrap();
     let preferences: Value = serde_json::from_slice(&preferences).unwrap();
     assert_eq!(preferences["credentials_enable_service"], false);
+    // Otherwise a directory with the open tabs, and the bodies of their requests.
+    assert_eq!(std::fs::read(profile.join("Sessions")).unwrap(), b"");
     agent.stop().await;
 }
 
