@@ -1,10 +1,11 @@
-//! Tests against scripted servers of both APIs.
+//! Tests of the providers, most of them against scripted servers of both APIs.
 
 mod api;
 mod canary;
 mod failures;
 mod hosts;
 mod kv;
+mod stored_tokens;
 mod vendorpassword;
 
 use std::time::Duration;
