@@ -1,16 +1,11 @@
 //! The keys of stored secrets: `berth secrets`, and what control does without the right ones.
 
-use std::{
-    fs,
-    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
-    path::PathBuf,
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 
 use serde_json::json;
 
 use crate::support::{
-    dev::{Dev, Printed, State, command, print},
+    dev::{Dev, Printed, State, print},
     random::{Random, setting},
 };
 
@@ -251,27 +246,6 @@ async fn second_rotation_is_refused() {
     drop(lock);
     let applied = secrets(&state, &["rotate", "--apply"]).await;
     assert_eq!(applied.status.code(), Some(0), "{}", applied.stderr);
-}
-
-#[tokio::test]
-async fn killed_control_leaves_no_core_file() {
-    let state = State::new();
-    let inner = command(&state.path(), &[]);
-    let directory = tempfile::tempdir().unwrap();
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""]);
-    shell.arg(inner.get_program()).args(inner.get_args());
-    shell.current_dir(directory.path()).envs(state.variables());
-    let dev = Dev::run(state, shell).await;
-    let limits = fs::read_to_string(format!("/proc/{}/limits", dev.pid())).unwrap();
-    let mut limits = limits.lines();
-    let core = limits.find(|line| line.starts_with("Max core file size"));
-    let core: Vec<_> = core.unwrap().split_whitespace().collect();
-    assert_eq!(core[4], "0", "{core:?}");
-    let status = dev.abort().await;
-    assert!(!status.core_dumped(), "{status}");
-    assert_eq!(status.signal(), Some(6));
-    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]

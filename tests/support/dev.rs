@@ -76,11 +76,8 @@ impl Dev {
     /// Starts a server that may have this many open files, like its children.
     pub async fn with_open_files(limit: u32) -> Dev {
         let state = State::new();
-        let inner = command(&state.path(), &[]);
-        let mut shell = without_settings(Path::new("sh"));
-        let script = format!("ulimit -n {limit} && exec \"$0\" \"$@\"");
-        shell.arg("-c").arg(script).arg(inner.get_program());
-        shell.args(inner.get_args()).envs(state.variables());
+        let mut shell = command_with_limit(&format!("-n {limit}"), &state.path());
+        shell.envs(state.variables());
         Dev::run(state, shell).await
     }
 
@@ -311,11 +308,11 @@ impl Dev {
     }
 
     /// Kills the server with SIGABRT, for which the kernel may write a core file.
-    pub async fn abort(mut self) -> ExitStatus {
+    pub async fn abort(mut self) -> (ExitStatus, State) {
         kill(self.pid(), Signal::SIGABRT).unwrap();
         let status = self.child.wait().await.unwrap();
         self.assert_nothing_left().await;
-        status
+        (status, self.into_state())
     }
 
     async fn assert_nothing_left(&self) {
@@ -341,6 +338,16 @@ impl Drop for Dev {
 /// Returns the command of `berth dev`, on a free port unless the options name one.
 pub fn command(state_dir: &Path, options: &[&str]) -> Command {
     command_of(Path::new(BERTH), state_dir, options)
+}
+
+/// Returns the same command, with a limit of the shell, such as `-n 100`.
+pub fn command_with_limit(limit: &str, state_dir: &Path) -> Command {
+    let inner = command(state_dir, &[]);
+    let mut shell = without_settings(Path::new("sh"));
+    let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+    shell.arg("-c").arg(script).arg(inner.get_program());
+    shell.args(inner.get_args());
+    shell
 }
 
 /// Returns the same command of another build of the program.

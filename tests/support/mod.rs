@@ -33,6 +33,7 @@ pub mod sockets;
 pub mod sound;
 pub mod spawned;
 pub mod state;
+pub mod url_log;
 pub mod video;
 pub mod wait;
 pub mod websocket;

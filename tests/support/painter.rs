@@ -122,6 +122,11 @@ impl Image {
         }
     }
 
+    /// Returns red, green and blue of each pixel.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+
     /// Returns a pixel as `0xRRGGBB`.
     pub fn at(&self, x: u32, y: u32) -> u32 {
         let at = (y * self.width + x) as usize * 3;

@@ -16,6 +16,8 @@ use axum::{
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 
+use super::url_log::UrlLog;
+
 /// A token that the server accepts.
 pub const TOKEN: &str = "canary-of-a-provider-token";
 /// The values of its item.
@@ -25,6 +27,7 @@ pub const PASSWORD: &str = "canary-of-a-provided-password";
 /// The server, until it is dropped.
 pub struct ProviderServer {
     pub base_url: String,
+    pub urls: UrlLog,
     state: Arc<ServerState>,
     task: JoinHandle<()>,
 }
@@ -50,17 +53,20 @@ impl ProviderServer {
             url: url.to_owned(),
             ..ServerState::default()
         });
+        let urls = UrlLog::default();
         let router = Router::new()
             .route("/v1/vaults", get(vaults))
             .route("/v1/vaults/{vault}/items", get(items))
             .route("/v1/vaults/{vault}/items/{item}", get(item))
             .layer(from_fn_with_state(state.clone(), check))
+            .layer(from_fn_with_state(urls.clone(), UrlLog::record))
             .with_state(state.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base_url = format!("http://{}", listener.local_addr().unwrap());
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         ProviderServer {
             base_url,
+            urls,
             state,
             task,
         }

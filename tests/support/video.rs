@@ -77,6 +77,19 @@ pub fn complete_fragments(video: &[u8]) -> usize {
     count
 }
 
+/// Returns the pixels of a part of each frame, in RGB.
+pub fn part_of_frames(path: &Path, [x, y, width, height]: [u32; 4]) -> Vec<Vec<u8>> {
+    let mut decode = Command::new("ffmpeg");
+    decode.args(["-nostdin", "-v", "error", "-i"]).arg(path);
+    let part = format!("crop={width}:{height}:{x}:{y}");
+    decode.args(["-vf", &part, "-fps_mode", "passthrough"]);
+    decode.args(["-enc_time_base", "1:1000"]);
+    decode.args(["-f", "rawvideo", "-pix_fmt", "rgb24", "-"]);
+    let decoded = run(&mut decode).stdout;
+    let frames = decoded.chunks_exact((width * height * 3) as usize);
+    frames.map(<[u8]>::to_vec).collect()
+}
+
 /// A video that was decoded completely and without an error.
 #[derive(Debug)]
 pub struct Video {

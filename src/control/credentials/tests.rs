@@ -1,21 +1,33 @@
 //! Tests of the credential service without HTTP.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    fmt::{Debug, Display},
+};
 
 use deserr::errors::JsonError;
 use secrecy::ExposeSecret;
+use serde::Serialize;
 use serde_json::{Value, json};
+use static_assertions::assert_not_impl_any;
 
 use super::{
     fields::TOTP_FIELD,
     fill::Reservation,
-    material::{ComputedCode, best_credential},
+    material::{CodeSource, ComputedCode, FillMaterial, best_credential},
+    totp::OneTimeCode,
     *,
 };
 use crate::control::{
     secrets::key_ring::KeyRing,
     store::{SealedField, test_database::TestDatabase},
 };
+
+// No panic message or log can have their secrets.
+assert_not_impl_any!(CodeSource: Debug, Display, Serialize);
+assert_not_impl_any!(FillMaterial: Debug, Display, Serialize);
+assert_not_impl_any!(OneTimeCode: Debug, Display, Serialize);
+assert_not_impl_any!(Reservation: Debug, Display, Serialize);
 
 struct Fixture {
     credentials: StoredCredentials,
