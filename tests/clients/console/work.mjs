@@ -143,6 +143,8 @@ async function useKeys(page) {
   const secret = await page.getByRole('dialog').getByLabel('API key').inputValue();
   assert.match(secret, /^berth_/);
   await inDialog(page, 'Close');
+  // It is removed a moment after it was closed.
+  await page.locator('dialog').waitFor({ state: 'detached' });
   const row = page.getByRole('row').filter({ hasText: 'ci' }).filter({ hasText: 'default' });
   await row.getByText('in 90 days').waitFor();
   assert.ok(!(await page.content()).includes(secret), 'the key is shown only once');
