@@ -115,23 +115,35 @@ function submit(request, element) {
 const { addEventListener, removeEventListener } = EventTarget.prototype;
 
 // The submission of a form. It is cancelled if it would put the values into an address, as a form
-// does that waits for its script.
+// does that waits for its script. If a listener of the page keeps that event from this one, the
+// values are taken out of the data of the form.
 class Submission {
   constructor(form) {
     this.form = form;
-    this.hasStarted = false;
+    // The event `submit`.
+    this.event = null;
     this.isCancelled = false;
     const root = Node.prototype.getRootNode.call(form);
     this.top = root instanceof Document ? window : root;
     this.targets = [this.top];
     this.changeListeners(addEventListener);
+    addEventListener.call(this.top, 'formdata', this, { capture: true });
+  }
+
+  get hasStarted() {
+    return this.event !== null;
+  }
+
+  handleEvent(event) {
+    if (event.target !== this.form) return;
+    if (event.type === 'submit') this.checkEvent(event);
+    else this.checkData(event.formData);
   }
 
   // Called after the page's listeners of each target, which were added before.
-  handleEvent(event) {
-    if (event.target !== this.form) return;
+  checkEvent(event) {
     const isFirst = !this.hasStarted;
-    this.hasStarted = true;
+    this.event = event;
     if (isFirst) {
       this.targets = event.composedPath();
       this.changeListeners(addEventListener);
@@ -143,6 +155,14 @@ class Submission {
     this.isCancelled = true;
   }
 
+  // Called when a listener collects the data, or the browser, which does so after all of them.
+  checkData(data) {
+    const isCollected = this.hasStarted && this.event.eventPhase === Event.NONE;
+    if (!isCollected || !sendsInAddress(this.form, this.event.submitter)) return;
+    for (const name of [...data.keys()]) data.delete(name);
+    this.isCancelled = true;
+  }
+
   changeListeners(change) {
     for (const target of this.targets) {
       for (const capture of [true, false]) change.call(target, 'submit', this, { capture });
@@ -151,6 +171,7 @@ class Submission {
 
   end() {
     this.changeListeners(removeEventListener);
+    removeEventListener.call(this.top, 'formdata', this, { capture: true });
   }
 }
 
