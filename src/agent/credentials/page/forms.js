@@ -26,11 +26,14 @@ function collect() {
   return found;
 }
 
-// The attribute with the `autocomplete` of a filled field from before. An attribute, so that later
-// fills find it, and copies of the field have it.
+// The attribute with the `autocomplete` of a filled field from before, which is `off` then. An
+// attribute, so that later fills find it, and copies of the field have it. A page that uses the
+// field for another step sets others.
 const TOKENS = 'data-berth-autocomplete';
-const tokensOf = (element) =>
-  element.getAttribute(TOKENS) ?? element.getAttribute('autocomplete') ?? '';
+const tokensOf = (element) => {
+  const own = element.getAttribute('autocomplete') ?? '';
+  return own === 'off' ? (element.getAttribute(TOKENS) ?? own) : own;
+};
 
 // The purposes of the tokens of `autocomplete`: those for an account, and all others. Further ones,
 // such as `off`, name none.

@@ -6,10 +6,12 @@ const MAX_MASK_REPAIRS = 100;
 // The values for which fields are masked: those that were filled, and those of masked fields that
 // the page has removed.
 const MAX_VALUES = 64;
-// The frames in which an added field is looked at: its page may set its value later. And the most
-// such fields.
+// The frames in which a field is looked at that was added, or was there at the fill: its page may
+// set its value later. And the most such fields.
 const MAX_CHECKS = 60;
 const MAX_ADDED = 512;
+// The changed inputs that are looked at before a frame.
+const MAX_CHANGED = 2048;
 // The changes of a field after which it is looked at.
 const WATCHED = ['style', 'class', 'hidden', 'type', 'value'];
 
@@ -18,7 +20,7 @@ class Masks {
     // The number of repairs of each masked field.
     this.repairs = new WeakMap();
     this.values = new Set();
-    // The added fields, with the number of checks left.
+    // The fields to look at in the next frames, with the number of checks left.
     this.added = new Map();
     this.roots = new WeakSet();
     this.observer = new MutationObserver((records) => this.update(records));
@@ -39,6 +41,7 @@ class Masks {
     element.style.setProperty(MASK, 'disc', 'important');
     if (this.repairs.has(element)) return;
     this.repairs.set(element, 0);
+    this.watch(Node.prototype.getRootNode.call(element));
     element.setAttribute(TOKENS, tokensOf(element));
     element.setAttribute('autocomplete', 'off');
     element.addEventListener('input', () => {
@@ -51,6 +54,8 @@ class Masks {
     element.style.removeProperty(MASK);
     const tokens = element.getAttribute(TOKENS);
     element.removeAttribute(TOKENS);
+    // The page has set others, or the masks of another fill have restored them.
+    if (tokens === null || element.getAttribute('autocomplete') !== 'off') return;
     if (tokens) element.setAttribute('autocomplete', tokens);
     else element.removeAttribute('autocomplete');
   }
@@ -74,16 +79,18 @@ class Masks {
 
   // Masks fields that were changed, added or replaced, before they are drawn.
   update(records) {
-    const [removed, added] = [new Set(), new Set()];
+    const [changed, removed, added] = [new Set(), new Set(), new Set()];
     for (const { type, target, removedNodes, addedNodes } of records) {
-      if (type === 'attributes' && target instanceof HTMLInputElement) this.check(target);
+      if (type === 'attributes') changed.add(target);
       for (const node of removedNodes) this.visitInputs(node, (input) => removed.add(input));
       for (const node of addedNodes) this.visitInputs(node, (input) => added.add(input));
     }
+    this.checkWithin(changed);
     const old = [...removed].filter((input) => this.repairs.has(input) && !input.isConnected);
     for (const input of old) this.remember(input, input.value);
     for (const input of added) {
-      if (old.some(({ id, name }) => name === input.name && id === input.id)) this.mask(input);
+      const isSame = ({ id, name }) => (id || name) && name === input.name && id === input.id;
+      if (old.some(isSame)) this.mask(input);
       else if (!this.check(input)) this.checkLater(input);
     }
   }
@@ -93,6 +100,24 @@ class Masks {
     if (this.repairs.has(element)) this.repair(element);
     else if (this.values.has(keyOf(element, element.value))) this.mask(element);
     return this.repairs.has(element);
+  }
+
+  // Looks at the inputs in changed elements: a change of an element can show those in it.
+  checkWithin(elements) {
+    const inputs = new Set();
+    for (const element of elements) {
+      if (inputs.size >= MAX_CHANGED) break;
+      if (element instanceof HTMLInputElement) inputs.add(element);
+      else for (const input of queryForm.call(element, 'input')) inputs.add(input);
+    }
+    for (const input of inputs) this.check(input);
+  }
+
+  // Looks at all other inputs for some frames: a script may set their value without another change.
+  checkAllLater() {
+    visitElements((element) => {
+      if (element instanceof HTMLInputElement && !this.check(element)) this.checkLater(element);
+    });
   }
 
   checkLater(input) {
@@ -131,6 +156,5 @@ class Masks {
 // A field for one character is masked for a character of a code only.
 const keyOf = (element, value) => `${element.maxLength === 1 ? 'cell' : 'text'} ${value}`;
 
-// Later fills of the document have the same masks: they run in the same world.
-const MASKS = Symbol.for('berth.masks');
-const masks = (globalThis[MASKS] ??= new Masks());
+// Those of this fill: each has a world of its own, and the masks of all remain.
+const masks = new Masks();

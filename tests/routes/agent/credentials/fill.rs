@@ -458,6 +458,75 @@ async fn mask_stays_until_the_field_is_empty() {
 }
 
 #[tokio::test]
+async fn values_of_a_form_whose_event_a_page_stops_are_in_no_address() {
+    let listener = |script: &str| {
+        format!(
+            "{LOGIN}<script>document.forms[0].addEventListener('submit', (event) => {{ {script} }})</script>"
+        )
+    };
+    let stopped = listener("event.stopImmediatePropagation()");
+    let taken =
+        listener("window.count = [...new FormData(event.target)].length; event.preventDefault()");
+    let clicked = format!(
+        "{LOGIN}<script>document.querySelector('button').onclick = (event) => {{ event.preventDefault();
+            window.count = [...new FormData(document.forms[0])].length; }}</script>"
+    );
+    let variants = [
+        variant("stopped", &stopped),
+        variant("taken", &taken),
+        variant("clicked", &clicked),
+    ];
+    let site = FormSite::serve(&variants).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    for (variant, is_taken) in variants.iter().zip([false, true, true]) {
+        page.go_to(&site.url(variant)).await;
+        let mut request = variant.request();
+        request["submit"] = true.into();
+        let (status, response) = fill(&agent, &request).await;
+        assert_eq!(status, StatusCode::OK, "{response}");
+        assert_eq!(response["submitted"], is_taken, "{response}");
+        if is_taken {
+            // A script that takes the form gets the values.
+            assert_eq!(page.evaluate("window.count").await, 2);
+        } else {
+            // The browser sends the form, without values.
+            page.loaded(|address| address.ends_with('?')).await;
+        }
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn field_that_a_page_uses_for_another_step_has_its_new_purpose() {
+    let step = "<form><input autocomplete=username><button>Sign in</button></form>";
+    let variant = variant("step", step);
+    let site = FormSite::serve(std::slice::from_ref(&variant)).await;
+    let agent = FormSite::browser(Start::headless()).await;
+    let mut page = Page::of(&agent).await;
+    page.go_to(&site.url(&variant)).await;
+    // As a framework does that keeps the element. A setter causes no event.
+    let change = |type_name: &str, tokens: &str| {
+        format!(
+            "Object.assign(document.querySelector('input'),
+                {{value: '', type: '{type_name}', autocomplete: '{tokens}'}})"
+        )
+    };
+    for (type_name, tokens, [username, password]) in [
+        ("text", "username", ["filled", "not_found"]),
+        ("password", "current-password", ["not_found", "filled"]),
+        ("text", "nickname", ["not_found", "not_found"]),
+        ("text", "username", ["filled", "not_found"]),
+    ] {
+        page.evaluate(&change(type_name, tokens)).await;
+        let (_, response) = fill(&agent, &variant.request()).await;
+        let expected = json!({"username": username, "password": password});
+        assert_eq!(outcomes(&response), expected, "{tokens}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn values_that_a_page_renders_again_are_dots() {
     let helpers = "
         const task = () => new Promise((done) => setTimeout(done));
@@ -474,7 +543,9 @@ async fn values_that_a_page_renders_again_are_dots() {
         };";
     let page_html = format!(
         "<login-form><template shadowrootmode=open>{LOGIN}</template></login-form>\
-         <input id=shown style='display: none'>"
+         <input id=shown style='display: none'><div id=around hidden><input id=within></div>\
+         <input id=twin><script>document.querySelector('login-form').shadowRoot.addEventListener(
+             'input', ({{target}}) => target.name === 'username' && (twin.value = target.value))</script>"
     );
     let changes = [
         // Another field, now or later.
@@ -499,6 +570,7 @@ async fn values_that_a_page_renders_again_are_dots() {
         // A field that was hidden.
         "shown.value = user.value; await task(); user.style.display = 'none'; shown.style.display = ''",
         "shown.value = user.value; await task(); shown.setAttribute('value', user.value)",
+        "within.value = user.value; await task(); around.hidden = false",
     ];
     let variant = variant("login", &page_html);
     let site = FormSite::serve(std::slice::from_ref(&variant)).await;
