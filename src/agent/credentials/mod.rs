@@ -306,7 +306,7 @@ fn conclude(mut found: Search, written: Written, url: String) -> Result<FillResp
     if !written.written && !ambiguous.is_empty() {
         return Err(FillError::Ambiguous(ambiguous));
     }
-    found.set_written(&written.fields);
+    found.set_chosen(&written.fields);
     let mut response = found.into_response(url);
     response.submitted = written.submitted;
     Ok(response)

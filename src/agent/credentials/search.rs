@@ -105,7 +105,7 @@ impl Search {
         let Some(chosen) = choose(drawn, request)? else {
             return Ok(search);
         };
-        search.set_reports(&chosen.fields);
+        search.set_chosen(&chosen.fields);
         search.chosen = Some(chosen.index);
         let is_current = session.is_current(&search.scripts[chosen.index]).await?;
         is_current.then_some(search).ok_or(FillError::PageChanged)
@@ -217,7 +217,7 @@ impl Search {
     }
 
     /// Notes the outcomes in the frame that was chosen.
-    pub(super) fn set_written(&mut self, fields: &[FieldReport]) {
+    pub(super) fn set_chosen(&mut self, fields: &[FieldReport]) {
         for known in self.reports.iter_mut().filter(|known| is_found(known)) {
             known.outcome = ReportedOutcome::NotFound;
         }
