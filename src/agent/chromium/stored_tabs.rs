@@ -13,14 +13,17 @@ use crate::system::{
 };
 
 /// Replaces the directory by an empty file, so that Chromium stores no tabs. The profile belongs to
-/// Chromium's user, so no link in it is followed.
+/// Chromium's user, so no link in it is followed, and one in its place is removed.
 pub(super) fn forbid(user_data: &Path) -> io::Result<()> {
     let directory = DirectoryHandle::open_path(user_data)?;
-    let profile = match directory.create_directories(&[DEFAULT_PROFILE.into()], 0o700) {
-        Ok(profile) => profile,
-        Err(error) if error.kind() == NotADirectory => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let path = [DEFAULT_PROFILE.into()];
+    let profile = match directory.create_directories(&path, 0o700) {
+        Err(error) if error.kind() == NotADirectory => {
+            directory.remove_all(OsStr::new(DEFAULT_PROFILE))?;
+            directory.create_directories(&path, 0o700)
+        }
+        opened => opened,
+    }?;
     let tabs = OsStr::new(TABS);
     profile.remove_all(tabs)?;
     profile.create_file(tabs)?;
@@ -55,5 +58,16 @@ mod tests {
         forbid(directory.path()).unwrap();
         assert!(fs::symlink_metadata(&tabs).unwrap().is_file());
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn link_in_place_of_the_profile_is_removed() {
+        let [directory, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let profile = directory.path().join(DEFAULT_PROFILE);
+        symlink(other.path(), &profile).unwrap();
+        forbid(directory.path()).unwrap();
+        assert!(fs::symlink_metadata(&profile).unwrap().is_dir());
+        assert_eq!(fs::read(profile.join(TABS)).unwrap(), b"");
+        assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
     }
 }
