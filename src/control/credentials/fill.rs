@@ -443,10 +443,12 @@ fn is_code_name(name: &str) -> bool {
 /// Rejects fields that name no value of the source.
 fn check_fields(fields: Option<&FillFields>, material: &FillMaterial) -> Result<(), FillPageError> {
     let fields = fields.map_or(&[][..], FillFields::as_slice);
+    let mut has_code = material.code.is_some();
     let is_unknown = |field: &FillField| {
         let name = field.name.as_str();
         let is_value = material.values.iter().any(|(known, _)| known == name);
-        let is_code = material.code.is_some() && is_code_name(name);
+        // The code has one name.
+        let is_code = !is_value && is_code_name(name) && std::mem::take(&mut has_code);
         !is_value && !is_code
     };
     match fields.iter().position(is_unknown) {

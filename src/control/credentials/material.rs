@@ -173,8 +173,8 @@ pub(super) async fn best_credential(
             return Ok(Some(row));
         }
     }
-    match domains.last() {
-        Some(registrable) => only(credentials.below(project, registrable, MAX_NAMED).await?),
+    match registrable_domain(host) {
+        Some(domain) => only(credentials.below(project, domain, MAX_NAMED).await?),
         None => Ok(None),
     }
 }

@@ -318,7 +318,11 @@ async fn damaged_secret_of_codes_is_replaced() {
 #[tokio::test]
 async fn credential_of_the_nearest_domain_is_found() {
     let fixture = Fixture::new().await;
-    for (name, domain) in [("a", "login.example.com"), ("b", "shop.example.org")] {
+    for (name, domain) in [
+        ("a", "login.example.com"),
+        ("b", "shop.example.org"),
+        ("l", "app.localhost"),
+    ] {
         fixture.create(0, name, domain).await;
     }
     let project = &fixture.projects[0];
@@ -334,6 +338,7 @@ async fn credential_of_the_nearest_domain_is_found() {
     assert_eq!(find("example.com").await, name("a"));
     assert_eq!(find("www.example.net").await, Ok(None));
     assert_eq!(find("notexample.com").await, Ok(None));
+    assert_eq!(find("localhost").await, Ok(None));
     fixture.create(0, "c", "example.com").await;
     assert_eq!(find("www.example.com").await, name("c"));
     assert_eq!(find("login.example.com").await, name("a"));
