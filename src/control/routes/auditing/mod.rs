@@ -100,15 +100,25 @@ pub(crate) struct Created<T> {
     pub body: T,
 }
 
-/// A resource that a request has created or used, relative to that of its path: an extension of its
-/// response. It is recorded in the audit log.
+/// The id of a created resource: an extension of the response.
 #[derive(Debug, Clone)]
-pub(crate) struct UsedResource(pub String);
+struct CreatedId(String);
+
+/// A resource that a request uses, relative to that of its path: an extension of the request. It is
+/// recorded in the audit log, also if the client disconnects.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UsedResource(Arc<OnceLock<String>>);
+
+impl UsedResource {
+    pub(crate) fn set(&self, path: String) {
+        let _ = self.0.set(path);
+    }
+}
 
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         let mut response = (StatusCode::CREATED, Json(self.body)).into_response();
-        response.extensions_mut().insert(UsedResource(self.id));
+        response.extensions_mut().insert(CreatedId(self.id));
         response
     }
 }
@@ -126,13 +136,15 @@ pub(super) struct PendingRecord {
     has_authorization: bool,
     matched: Option<MatchedPath>,
     actor: ActorCell,
+    used: UsedResource,
     is_finished: bool,
 }
 
 impl PendingRecord {
     fn of(auditing: Auditing, request: &mut Request) -> PendingRecord {
-        let actor = ActorCell::default();
+        let (actor, used) = (ActorCell::default(), UsedResource::default());
         request.extensions_mut().insert(actor.clone());
+        request.extensions_mut().insert(used.clone());
         let (headers, extensions) = (request.headers(), request.extensions());
         let peer = extensions.get::<ConnectInfo<SocketAddr>>();
         PendingRecord {
@@ -146,6 +158,7 @@ impl PendingRecord {
             has_authorization: headers.contains_key(AUTHORIZATION),
             matched: extensions.get::<MatchedPath>().cloned(),
             actor,
+            used,
             is_finished: false,
             auditing,
         }
@@ -159,11 +172,11 @@ impl PendingRecord {
         if response.extensions().get::<Throttled>().is_some() {
             return;
         }
-        let used = response.extensions().get::<UsedResource>();
-        self.record(response.status().as_u16(), used);
+        let created = response.extensions().get::<CreatedId>();
+        self.record(response.status().as_u16(), created);
     }
 
-    fn record(&self, status: u16, used: Option<&UsedResource>) {
+    fn record(&self, status: u16, created: Option<&CreatedId>) {
         let path = self.uri.path();
         let found = self.auditing.0.operations.find(&self.method, path);
         let actor = self.actor.0.get();
@@ -180,13 +193,14 @@ impl PendingRecord {
                 .as_ref()
                 .map_or(UNKNOWN_ROUTE, MatchedPath::as_str)
         };
-        let resource = found.map(|operation| operation.resource_of(path));
-        let resource = match (resource, used) {
-            (Some(resource), Some(UsedResource(path))) => {
-                Some(format!("{}/{path}", resource.trim_matches('/')))
+        let resource = found.map(|operation| {
+            let resource = operation.resource_of(path);
+            match (created, self.used.0.get()) {
+                (Some(CreatedId(id)), _) => format!("{}/{id}", path.trim_matches('/')),
+                (None, Some(used)) => format!("{}/{used}", resource.trim_matches('/')),
+                (None, None) => resource.to_owned(),
             }
-            (resource, _) => resource.map(str::to_owned),
-        };
+        });
         let host = text_of(self.host.as_ref()).parse::<Authority>().ok();
         self.auditing.0.log.record(&EndedRequest {
             method: self.method.as_str(),

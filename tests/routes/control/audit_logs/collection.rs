@@ -166,6 +166,15 @@ async fn session_route_is_recorded_with_the_browser_of_its_token_and_input_is_no
     }
     assert_eq!(text(&found[1], "route"), "/browsers/{id}/process/exec");
     assert_eq!(text(&found[2], "resource"), resource);
+    let path = format!("/{resource}/profiles");
+    let saved = dev.post(&path, json!({"name": "saved"})).await;
+    assert_eq!(saved.status, StatusCode::CREATED, "{}", saved.body);
+    let found = await_entries(&dev, &format!("&search={id}"), 4).await;
+    let profile = text(&found[0], "resource").strip_prefix(&format!("{resource}/profiles/"));
+    assert!(
+        profile.is_some_and(|id| id.starts_with("prof_")),
+        "{found:?}"
+    );
     dev.finish().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::{Extension, extract::State, response::IntoResponse};
+use axum::{Extension, extract::State};
 use http::StatusCode;
 
 use crate::{
@@ -54,14 +54,14 @@ const CODE_RETRY_DELAY: Duration = Duration::from_secs(30);
 pub(crate) async fn fill(
     State(filler): State<PageFiller>,
     principal: Principal,
+    Extension(used): Extension<UsedResource>,
     Path(id): Path<String>,
     Json(request): Json<FillCredentials>,
-) -> ApiResult<impl IntoResponse> {
+) -> ApiResult<Json<FillResponse>> {
     principal.api_key()?;
     let prepared = filler.prepare(&principal.project, &id, request).await?;
-    let used = UsedResource(format!("credentials/{}", prepared.source()));
-    let filled = filler.fill(prepared).await;
-    Ok((Extension(used), filled.map(Json).map_err(ApiError::from)))
+    used.set(format!("credentials/{}", prepared.source()));
+    Ok(Json(filler.fill(prepared).await?))
 }
 
 impl From<FillPageError> for ApiError {
