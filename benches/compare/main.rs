@@ -1,8 +1,8 @@
 //! `make bench` compares Berth with its alternatives (Node with playwright-core, nginx, xdotool,
 //! xclip, ffmpeg, oathtool and others) in one run on one machine.
 //!
-//! Samples of Berth and of the baseline alternate, so that other load affects both. Each drives its
-//! own Chromium, started with the same flags.
+//! Samples of Berth and of a baseline with a browser alternate, so that other load affects both.
+//! Each drives its own Chromium, started with the same flags.
 
 #![allow(
     clippy::disallowed_methods,

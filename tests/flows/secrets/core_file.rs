@@ -7,14 +7,13 @@ use serde_json::json;
 use super::{
     assert_no_leak,
     encodings::PlantedSecret,
-    outputs::{ObservedClient, Outputs, assert_no_core_file},
+    outputs::{ObservedClient, Outputs, core_limit},
     plant::{keys, use_credentials, use_provider},
     search::{LeakSearch, OutputKind, kind_of_state_file},
 };
 use crate::support::{
     dev::{Dev, State, command_with_limit},
     fleet_host::join_token,
-    processes::Process,
     provider_server::ProviderServer,
 };
 
@@ -41,10 +40,8 @@ async fn killed_control_leaves_no_core_file() {
     for (name, text) in codes.chain([("a join token", &token), ("the first key", &dev.api_key)]) {
         secrets.push(PlantedSecret::new(name, text.as_str()));
     }
-    assert_no_core_file(&Process {
-        pid: dev.pid().as_raw().cast_unsigned(),
-        command: "control".to_owned(),
-    });
+    let limit = core_limit(dev.pid().as_raw().cast_unsigned());
+    assert_eq!(limit.as_deref(), Some("0"));
 
     let (status, state) = dev.abort().await;
     assert!(!status.core_dumped(), "{status}");
