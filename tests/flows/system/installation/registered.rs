@@ -68,8 +68,9 @@ impl RegisteredInstallation {
         let hosts = hosts.to_string();
         let options = ["--fleet", "registered", "--agents", "0", "--public-url"];
         let options = options.into_iter().chain([url.as_str()]).chain([
+            // On a busy machine, a host that is silent for three of them is not lost.
             "--heartbeat-seconds",
-            "3",
+            "10",
             "--max-launched-hosts",
             &hosts,
             "--launch-seconds",
