@@ -133,14 +133,20 @@ impl TabSession {
         source: &str,
         max: usize,
         permits: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Result<Vec<FrameScript>, CdpError> {
+    ) -> Result<Vec<FrameScript>, ScriptCallError> {
         let mut documents = self.documents(max, permits).await?;
         documents.truncate(max);
         let mut documents = documents.into_iter();
         let Some(own) = documents.next() else {
             return Ok(Vec::new());
         };
-        let mut scripts = vec![start_script(&self.cdp, own, world, source).await?];
+        let own = start_script(&self.cdp, own, world, source).await;
+        let mut scripts = vec![own.map_err(|error| match error {
+            CdpError::Failed { message, .. } if message.starts_with(NO_CONTEXT) => {
+                ScriptCallError::Gone
+            }
+            error => error.into(),
+        })?];
         let others = documents.map(|document| async {
             let started = start_script(&self.cdp, document, world, source);
             time::timeout(FRAME_TIMEOUT, started).await.ok()?.ok()

@@ -751,7 +751,7 @@ async fn page_that_navigates_discloses_no_value_to_another_site() {
     // Two sites that replace each other, of which the other one reports all input.
     let leave = |page: &str| {
         format!(
-            "<script>onload = () => setTimeout(() => location = '{page}', 20 * Math.random())</script>"
+            "<script>onload = () => setTimeout(() => location = '{page}', 200 * Math.random())</script>"
         )
     };
     let own = variant("own", &format!("{LOGIN}{}", leave("OTHER/pages/other")));
