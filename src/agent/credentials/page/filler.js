@@ -31,7 +31,6 @@ const filler = {
       field.outcome = result.outcome;
       written.push(result);
     }
-    masks.checkAllLater();
     const isComplete = written.length > 0 && written.every(({ outcome }) => outcome === 'filled');
     const isDue = submits === 'any' || (submits === 'all' && written.length === fields.length);
     const submitted = isComplete && isDue && submit(request, written.at(-1).element);

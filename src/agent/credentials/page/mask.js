@@ -9,7 +9,7 @@ const MAX_VALUES = 64;
 // The frames in which a field is looked at that was added, or was there at the fill: its page may
 // set its value later. And the most such fields.
 const MAX_CHECKS = 60;
-const MAX_ADDED = 512;
+const MAX_PENDING = 512;
 // The changed inputs that are looked at before a frame.
 const MAX_CHANGED = 2048;
 // The changes of a field after which it is looked at.
@@ -21,7 +21,7 @@ class Masks {
     this.repairs = new WeakMap();
     this.values = new Set();
     // The fields to look at in the next frames, with the number of checks left.
-    this.added = new Map();
+    this.pending = new Map();
     this.roots = new WeakSet();
     this.observer = new MutationObserver((records) => this.update(records));
   }
@@ -41,7 +41,6 @@ class Masks {
     element.style.setProperty(MASK, 'disc', 'important');
     if (this.repairs.has(element)) return;
     this.repairs.set(element, 0);
-    this.watch(Node.prototype.getRootNode.call(element));
     element.setAttribute(TOKENS, tokensOf(element));
     element.setAttribute('autocomplete', 'off');
     element.addEventListener('input', () => {
@@ -60,10 +59,14 @@ class Masks {
     else element.removeAttribute('autocomplete');
   }
 
-  // Watches the document, and all shadow trees in it that are known.
+  // Watches the document and all shadow trees in it that are known, and looks at their inputs for
+  // some frames: a script may set their value without another change.
   watchAll() {
     this.watch(document);
-    visitElements((element) => this.watchShadow(element));
+    visitElements((element) => {
+      this.watchShadow(element);
+      if (element instanceof HTMLInputElement) this.checkLater(element);
+    });
   }
 
   watchShadow(element) {
@@ -113,24 +116,17 @@ class Masks {
     for (const input of inputs) this.check(input);
   }
 
-  // Looks at all other inputs for some frames: a script may set their value without another change.
-  checkAllLater() {
-    visitElements((element) => {
-      if (element instanceof HTMLInputElement && !this.check(element)) this.checkLater(element);
-    });
-  }
-
   checkLater(input) {
-    if (this.added.size === 0) requestAnimationFrame(() => this.checkAdded());
-    if (this.added.size < MAX_ADDED) this.added.set(input, MAX_CHECKS);
+    if (this.pending.size === 0) requestAnimationFrame(() => this.checkPending());
+    if (this.pending.size < MAX_PENDING) this.pending.set(input, MAX_CHECKS);
   }
 
-  checkAdded() {
-    for (const [input, left] of this.added) {
-      if (left === 0 || !input.isConnected || this.check(input)) this.added.delete(input);
-      else this.added.set(input, left - 1);
+  checkPending() {
+    for (const [input, left] of this.pending) {
+      if (left === 0 || !input.isConnected || this.check(input)) this.pending.delete(input);
+      else this.pending.set(input, left - 1);
     }
-    if (this.added.size > 0) requestAnimationFrame(() => this.checkAdded());
+    if (this.pending.size > 0) requestAnimationFrame(() => this.checkPending());
   }
 
   repair(element) {
