@@ -418,8 +418,10 @@ async fn follow_link(agent: &TestAgent, origin: &str, path: &str) -> Value {
     let code = format!(
         "await page.goto('{origin}/check');
          const answered = page.waitForResponse(response => response.url() === '{target}');
+         // Until then it would interrupt the navigation of the next call.
+         const shown = page.waitForURL(url => url.href === '{target}');
          await page.evaluate(url => {{ location.href = url }}, '{target}').catch(() => {{}});
-         const response = await answered;
+         const [response] = await Promise.all([answered, shown]);
          const headers = await response.request().allHeaders();
          return [response.status(), headers['sec-fetch-site']];"
     );
