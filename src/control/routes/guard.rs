@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{auditing::Auditing, auth::authenticate};
+use super::{auditing::Auditing, authentication::authenticate};
 use crate::control::Control;
 
 /// The state of the guard.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::auth::SESSION_PARAMETER;
+use self::authentication::SESSION_PARAMETER;
 use super::{Control, store::StoreError};
 use crate::http::{ApiError, ApiInfo, SessionRoutes};
 
 mod audit_logs;
 pub mod auditing;
-pub mod auth;
+mod auth;
+pub mod authentication;
 mod browser_pools;
 mod browsers;
 mod console;

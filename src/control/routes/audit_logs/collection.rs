@@ -12,7 +12,7 @@ use crate::{
         ErrorBody,
         audit_logs::{AuditLogEntry, AuditLogFilter, ListAuditLogs},
     },
-    control::{audit::AuditLog, routes::auth::Principal},
+    control::{audit::AuditLog, routes::authentication::Principal},
     http::{ApiError, ApiResult, Json, Query},
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::auth::Principal;
+use super::authentication::Principal;
 use crate::{
     control::{Control, audit::AuditLogError},
     http::{ApiError, ApiResult},

@@ -20,7 +20,7 @@ use utoipa::openapi::OpenApi;
 
 use self::operations::{Operations, is_mutating};
 use super::{
-    auth::{HostRoute, Principal, RequestCredential, token_in},
+    authentication::{HostRoute, Principal, RequestCredential, token_in},
     limiting::Throttled,
 };
 use crate::{

@@ -7,7 +7,7 @@ use crate::{
         AuthContext, AuthPrincipal, AuthScope, Authentication, Authorization, CredentialKind,
         Organization,
     },
-    control::{projects::Projects, routes::auth::Principal},
+    control::{projects::Projects, routes::authentication::Principal},
     http::{ApiResult, Json},
 };
 

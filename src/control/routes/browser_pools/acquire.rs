@@ -18,7 +18,7 @@ use crate::{
     control::{
         pools::{NewLease, Pools},
         routes::{
-            auth::Principal,
+            authentication::Principal,
             browsers::{BODY_LIMIT, BrowserContext},
             idempotency::IdempotencyKey,
         },

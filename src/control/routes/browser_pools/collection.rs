@@ -13,7 +13,9 @@ use crate::{
     control::{
         pools::{Pools, config::PoolConfig},
         region::ServerRegion,
-        routes::{auditing::Created, auth::Principal, browsers::BODY_LIMIT, paged::Paged},
+        routes::{
+            auditing::Created, authentication::Principal, browsers::BODY_LIMIT, paged::Paged,
+        },
         store::{PoolCounts, PoolListing, PoolSettings},
     },
     http::{ApiResult, LargeJson, Query},

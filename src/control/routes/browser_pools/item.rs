@@ -12,7 +12,7 @@ use crate::{
     control::{
         pools::{PoolChange, Pools},
         region::ServerRegion,
-        routes::{auth::Principal, browsers::BODY_LIMIT},
+        routes::{authentication::Principal, browsers::BODY_LIMIT},
         store::PoolRow,
     },
     http::{ApiResult, Json, LargeJson, Path, Query},

@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::TAG;
 use crate::{
     api::{ErrorBody, pools::ReleaseBrowser},
-    control::{pools::Pools, routes::auth::Principal},
+    control::{pools::Pools, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

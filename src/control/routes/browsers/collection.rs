@@ -14,7 +14,9 @@ use crate::{
     },
     control::{
         browsers::{Browsers, NewBrowser},
-        routes::{auditing::Created, auth::Principal, idempotency::IdempotencyKey, paged::Paged},
+        routes::{
+            auditing::Created, authentication::Principal, idempotency::IdempotencyKey, paged::Paged,
+        },
         store::{Creation, Listing},
     },
     http::{ApiError, ApiResult, LargeJson, Query},

@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         browsers::{BrowserChange, Browsers},
-        routes::auth::Principal,
+        routes::authentication::Principal,
     },
     http::{ApiResult, Json, Path, Query},
 };

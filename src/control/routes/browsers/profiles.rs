@@ -9,7 +9,7 @@ use crate::{
     },
     control::{
         browsers::Browsers,
-        routes::{auditing::Created, auth::Principal},
+        routes::{auditing::Created, authentication::Principal},
     },
     http::{ApiResult, Json, Path},
 };

@@ -11,7 +11,7 @@ use crate::{
     control::{
         Control,
         region::ServerRegion,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
+        routes::{authentication::Principal, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
         store::BrowserRow,
     },

@@ -16,7 +16,7 @@ use crate::{
         Control,
         browsers::{BrowserError, Browsers, Session},
         proxy::{PathError, Proxy, ProxyError, ProxyTarget, SessionPath},
-        routes::auth::Principal,
+        routes::authentication::Principal,
     },
     http::{ApiError, ApiResult, Path, declare_errors},
 };

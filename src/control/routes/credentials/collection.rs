@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         credentials::StoredCredentials,
-        routes::{auditing::Created, auth::Principal, paged::Paged},
+        routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::CredentialListing,
     },
     http::{ApiResult, Json, Query},

@@ -9,7 +9,7 @@ use crate::{
         ErrorBody,
         credentials::{Credential, UpdateCredential},
     },
-    control::{credentials::StoredCredentials, routes::auth::Principal},
+    control::{credentials::StoredCredentials, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

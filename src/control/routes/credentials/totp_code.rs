@@ -7,7 +7,7 @@ use secrecy::ExposeSecret;
 use super::TAG;
 use crate::{
     api::{ErrorBody, credentials::TotpCode},
-    control::{credentials::StoredCredentials, routes::auth::Principal},
+    control::{credentials::StoredCredentials, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

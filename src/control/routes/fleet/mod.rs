@@ -3,7 +3,7 @@
 
 use utoipa_axum::router::OpenApiRouter;
 
-use super::auth::Principal;
+use super::authentication::Principal;
 use crate::{
     control::{Control, keys::Identity},
     http::ApiResult,

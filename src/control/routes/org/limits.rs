@@ -10,7 +10,7 @@ use crate::{
     },
     control::{
         projects::{OrganizationUsage, Projects},
-        routes::auth::Principal,
+        routes::authentication::Principal,
     },
     http::{ApiResult, Json},
 };

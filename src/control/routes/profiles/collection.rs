@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         profiles::Profiles,
-        routes::{auditing::Created, auth::Principal, paged::Paged},
+        routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::ProfileListing,
     },
     http::{ApiResult, Json, Query},

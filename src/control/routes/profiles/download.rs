@@ -14,7 +14,7 @@ use crate::{
     control::{
         blobs::BlobError,
         profiles::{ProfileError, Profiles},
-        routes::auth::Principal,
+        routes::authentication::Principal,
         store::{ProfileRow, ProfileVersionRow},
     },
     http::{ApiError, ApiResult, Path, Query, RangeResponse},

@@ -9,7 +9,7 @@ use crate::{
         ErrorBody,
         profiles::{Profile, UpdateProfile},
     },
-    control::{profiles::Profiles, routes::auth::Principal},
+    control::{profiles::Profiles, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

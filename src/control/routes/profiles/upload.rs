@@ -9,7 +9,7 @@ use crate::{
     control::{
         hosts::Hosts,
         profiles::{ArchiveSourceError, Profiles},
-        routes::auth::Principal,
+        routes::authentication::Principal,
     },
     http::{ApiResult, BodyError, Json, Path, RawBody},
 };

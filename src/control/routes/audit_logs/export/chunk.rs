@@ -15,7 +15,7 @@ use crate::{
         audit::AuditLog,
         routes::{
             audit_logs::{TAG, check_access, has_more},
-            auth::Principal,
+            authentication::Principal,
         },
     },
     http::{ApiError, ApiResult, Query},

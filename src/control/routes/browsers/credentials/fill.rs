@@ -15,7 +15,7 @@ use crate::{
         fleet::AgentError,
         providers::LookupError,
         routes::{
-            auditing::UsedResource, auth::Principal, browsers::RESTART_RETRY_DELAY,
+            auditing::UsedResource, authentication::Principal, browsers::RESTART_RETRY_DELAY,
             org::credential_providers::provider_error,
         },
     },

@@ -17,7 +17,7 @@ use crate::{
     control::{
         Control,
         proxy::SessionPath,
-        routes::{auth::Principal, public_base_url::PublicBaseUrl},
+        routes::{authentication::Principal, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
     },
     http::{ApiError, ApiResult, Json},

@@ -23,7 +23,7 @@ use crate::{
         browsers::{BrowserError, KnownBrowser, Session},
         proxy::SessionPath,
         replays::{ReplayError, Replays, state::State as ReplayState},
-        routes::{auth::RequestCredential, public_base_url::PublicBaseUrl},
+        routes::{authentication::RequestCredential, public_base_url::PublicBaseUrl},
         session_token::{Scope, SessionTokens},
         store::ReplayRow,
     },

@@ -11,7 +11,7 @@ use crate::{
     api::{ids::ReplayId, replays::ReplayEndReason},
     control::{
         replays::state::State,
-        routes::auth::{RequestCredential, token_in},
+        routes::authentication::{RequestCredential, token_in},
         session_token::Scope,
         store::ReplayRow,
     },

@@ -13,7 +13,7 @@ use crate::{
         fleet::registered::RegisteredHosts,
         routes::{
             auditing::Created,
-            auth::{AuthenticatedRegistrant, Principal},
+            authentication::{AuthenticatedRegistrant, Principal},
             fleet::{TAG, organization_key},
             paged::Paged,
         },

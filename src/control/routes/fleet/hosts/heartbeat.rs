@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         fleet::registered::RegisteredHosts,
-        routes::{auth::AuthenticatedHost, fleet::TAG},
+        routes::{authentication::AuthenticatedHost, fleet::TAG},
     },
     http::{ApiResult, Json},
 };

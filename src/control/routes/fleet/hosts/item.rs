@@ -8,7 +8,7 @@ use crate::{
     control::{
         fleet::registered::RegisteredHosts,
         routes::{
-            auth::Principal,
+            authentication::Principal,
             fleet::{TAG, organization_key},
         },
     },

@@ -13,7 +13,7 @@ use crate::{
         fleet::registered::JoinTokens,
         routes::{
             auditing::Created,
-            auth::Principal,
+            authentication::Principal,
             fleet::{TAG, organization_key},
             paged::Paged,
         },

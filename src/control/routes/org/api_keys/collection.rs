@@ -16,7 +16,7 @@ use crate::{
     },
     control::{
         keys::ApiKeys,
-        routes::{auditing::Created, auth::Principal, paged::Paged},
+        routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::{KeyListing, KeyOrder, KeyStatusFilter},
     },
     http::{ApiResult, Json, Query},

@@ -10,7 +10,7 @@ use crate::{
         api_keys::{ApiKey, UpdateApiKey},
         ids::KeyId,
     },
-    control::{keys::ApiKeys, routes::auth::Principal},
+    control::{keys::ApiKeys, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

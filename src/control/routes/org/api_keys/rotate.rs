@@ -13,7 +13,7 @@ use crate::{
     },
     control::{
         keys::{ApiKeys, Rotation},
-        routes::auth::Principal,
+        routes::authentication::Principal,
     },
     http::{ApiResult, Json, Path},
 };

@@ -13,7 +13,7 @@ use crate::{
     },
     control::{
         providers::service::Providers,
-        routes::{auditing::Created, auth::Principal, paged::Paged},
+        routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::ProviderListing,
     },
     http::{ApiResult, Json, Query},

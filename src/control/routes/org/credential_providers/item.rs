@@ -9,7 +9,7 @@ use crate::{
         ErrorBody,
         credential_providers::{CredentialProvider, UpdateCredentialProvider},
     },
-    control::{providers::service::Providers, routes::auth::Principal},
+    control::{providers::service::Providers, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

@@ -10,7 +10,7 @@ use crate::{
     control::{
         Control,
         providers::{ProviderError, service::ProviderServiceError},
-        routes::auth::Principal,
+        routes::authentication::Principal,
         store::ProviderRow,
     },
     http::{ApiError, ApiResult},

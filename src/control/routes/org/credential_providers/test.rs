@@ -8,7 +8,7 @@ use crate::{
         ErrorBody,
         credential_providers::{ProviderTest, ProviderTestVault},
     },
-    control::{providers::service::Providers, routes::auth::Principal},
+    control::{providers::service::Providers, routes::authentication::Principal},
     http::{ApiResult, Json, Path},
 };
 

@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         projects::Projects,
-        routes::{auditing::Created, auth::Principal, paged::Paged},
+        routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::ProjectListing,
     },
     http::{ApiResult, Json, Query},

@@ -9,7 +9,7 @@ use crate::{
         ErrorBody,
         projects::{Project, UpdateProject},
     },
-    control::{projects::Projects, routes::auth::Principal, store::ProjectChange},
+    control::{projects::Projects, routes::authentication::Principal, store::ProjectChange},
     http::{ApiResult, Json, Path},
 };
 

@@ -8,7 +8,7 @@ use crate::{
         ErrorBody,
         limits::{ProjectLimits, UpdateProjectLimits},
     },
-    control::{projects::Projects, routes::auth::Principal, store::ProjectLimitsRow},
+    control::{projects::Projects, routes::authentication::Principal, store::ProjectLimitsRow},
     http::{ApiResult, Json, Path},
 };
 

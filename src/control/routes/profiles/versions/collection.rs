@@ -7,7 +7,7 @@ use crate::{
     control::{
         profiles::Profiles,
         routes::{
-            auth::Principal,
+            authentication::Principal,
             paged::Paged,
             profiles::{TAG, to_version},
         },

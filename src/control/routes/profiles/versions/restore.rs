@@ -8,7 +8,7 @@ use crate::{
         profiles::Profiles,
         routes::{
             auditing::Created,
-            auth::Principal,
+            authentication::Principal,
             profiles::{TAG, to_receipt},
         },
     },
