@@ -36,7 +36,6 @@ use crate::{
     http::{App, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
-    system::identity::Authority,
 };
 
 mod access_cache;
@@ -68,6 +67,7 @@ pub mod replays;
 pub mod routes;
 pub mod secret_token;
 pub mod secrets;
+mod services;
 pub mod session_token;
 pub mod settings;
 pub mod state_dir;
@@ -81,11 +81,8 @@ use browsers::Browsers;
 use caller_limits::CallerLimits;
 use credentials::{StoredCredentials, fill::PageFiller};
 pub use error::ControlError;
-use fleet::{
-    LocalFleet,
-    registered::{AuthorityError, JoinTokens, RegisteredHosts},
-};
-use hosts::{HostSources, Hosts};
+use fleet::registered::{JoinTokens, RegisteredHosts};
+use hosts::Hosts;
 use keys::ApiKeys;
 use pools::Pools;
 use processes::{Leadership, ProcessLockTask};
@@ -100,7 +97,7 @@ use routes::{
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
-use secrets::{Secrets, ring_source};
+use services::{browsers, hosts, pools, proxy, registered_hosts, secrets};
 use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::StateDir;
@@ -301,59 +298,6 @@ pub async fn start(
     })
 }
 
-/// Returns the service of stored secrets, if all keys that they need are there.
-async fn secrets(
-    config: &Config,
-    state_dir: &StateDir,
-    store: &Store,
-) -> Result<Secrets, ControlError> {
-    let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
-    Ok(Secrets::open(store.clone(), ring).await?)
-}
-
-/// Returns the service of the hosts of both fleets.
-fn hosts(
-    (config, registered): (&Config, &RegisteredHosts),
-    state_dir: &StateDir,
-    store: &Store,
-    replays: &Replays,
-    shutdown: &Shutdown,
-) -> Hosts {
-    let sources = HostSources {
-        fleet: config.host_fleet,
-        local: LocalFleet::new(config.fleet.clone(), state_dir, shutdown.clone()),
-        idle_hosts: config.fleet.idle_hosts,
-        registered: registered.clone(),
-    };
-    Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone())
-}
-
-fn browsers(
-    store: &Store,
-    hosts: &Hosts,
-    (replays, profiles): (&Replays, &Profiles),
-    shutdown: &Shutdown,
-) -> Browsers {
-    Browsers::new(
-        store.clone(),
-        hosts.clone(),
-        replays.clone(),
-        profiles.clone(),
-        shutdown.clone(),
-    )
-}
-
-/// Returns the proxy of the requests for agents.
-fn proxy(config: &Config, registered_hosts: &RegisteredHosts, shutdown: &Shutdown) -> Proxy {
-    let proxy = Proxy::new(shutdown, connections::idle_per_agent(config));
-    proxy.with_registered_hosts(registered_hosts.tls().clone())
-}
-
-fn pools(store: &Store, hosts: &Hosts, browsers: &Browsers, shutdown: &Shutdown) -> Pools {
-    let (hosts, browsers) = (hosts.clone(), browsers.clone());
-    Pools::new(store.clone(), hosts, browsers, shutdown.clone())
-}
-
 /// Continues or closes what an earlier run left unfinished.
 async fn recover(
     browsers: &Browsers,
@@ -375,18 +319,6 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ControlE
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
     Ok((listener, address))
-}
-
-/// Returns the service of hosts that register themselves.
-fn registered_hosts(
-    config: &Config,
-    authority: Authority,
-    join_tokens: &JoinTokens,
-    store: &Store,
-) -> Result<RegisteredHosts, ControlError> {
-    let interval = config.registered_fleet.heartbeat_interval;
-    let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
-    Ok(hosts.map_err(AuthorityError::from)?)
 }
 
 /// Runs `berth control` until a signal stops it.

@@ -1,0 +1,95 @@
+//! Creates services from the settings.
+
+use super::{
+    ControlError,
+    browsers::Browsers,
+    connections::idle_per_agent,
+    fleet::{
+        LocalFleet,
+        registered::{AuthorityError, JoinTokens, RegisteredHosts},
+    },
+    hosts::{HostSources, Hosts},
+    pools::Pools,
+    profiles::Profiles,
+    proxy::Proxy,
+    replays::Replays,
+    secrets::{Secrets, ring_source},
+    settings::Config,
+    state_dir::StateDir,
+    store::Store,
+};
+use crate::{shutdown::Shutdown, system::identity::Authority};
+
+/// Returns the service of stored secrets, if all keys that they need are there.
+pub(super) async fn secrets(
+    config: &Config,
+    state_dir: &StateDir,
+    store: &Store,
+) -> Result<Secrets, ControlError> {
+    let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
+    Ok(Secrets::open(store.clone(), ring).await?)
+}
+
+/// Returns the service of the hosts of both fleets.
+pub(super) fn hosts(
+    (config, registered): (&Config, &RegisteredHosts),
+    state_dir: &StateDir,
+    store: &Store,
+    replays: &Replays,
+    shutdown: &Shutdown,
+) -> Hosts {
+    let sources = HostSources {
+        fleet: config.host_fleet,
+        local: LocalFleet::new(config.fleet.clone(), state_dir, shutdown.clone()),
+        idle_hosts: config.fleet.idle_hosts,
+        registered: registered.clone(),
+    };
+    Hosts::new(store.clone(), sources, replays.clone(), shutdown.clone())
+}
+
+pub(super) fn browsers(
+    store: &Store,
+    hosts: &Hosts,
+    (replays, profiles): (&Replays, &Profiles),
+    shutdown: &Shutdown,
+) -> Browsers {
+    Browsers::new(
+        store.clone(),
+        hosts.clone(),
+        replays.clone(),
+        profiles.clone(),
+        shutdown.clone(),
+    )
+}
+
+/// Returns the proxy of the requests for agents.
+pub(super) fn proxy(
+    config: &Config,
+    registered_hosts: &RegisteredHosts,
+    shutdown: &Shutdown,
+) -> Proxy {
+    let proxy = Proxy::new(shutdown, idle_per_agent(config));
+    proxy.with_registered_hosts(registered_hosts.tls().clone())
+}
+
+pub(super) fn pools(
+    store: &Store,
+    hosts: &Hosts,
+    browsers: &Browsers,
+    shutdown: &Shutdown,
+) -> Pools {
+    let (hosts, browsers) = (hosts.clone(), browsers.clone());
+    Pools::new(store.clone(), hosts, browsers, shutdown.clone())
+}
+
+/// Returns the service of hosts that register themselves.
+pub(super) fn registered_hosts(
+    config: &Config,
+    authority: Authority,
+    join_tokens: &JoinTokens,
+    store: &Store,
+) -> Result<RegisteredHosts, ControlError> {
+    let interval = config.registered_fleet.heartbeat_interval;
+    let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
+    Ok(hosts.map_err(AuthorityError::from)?)
+}
