@@ -14,9 +14,51 @@ pub fn registrable_domain(host: &str) -> Option<&str> {
     psl::domain_str(host)
 }
 
+/// Returns whether a host is `domain` or a name below it.
+#[must_use]
+pub fn is_within(host: &str, domain: &str) -> bool {
+    let rest = host.strip_suffix(domain);
+    rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Returns whether a host has the registrable domain of `domain`. One that has none, such as
+/// `localhost`, stands for itself.
+#[must_use]
+pub fn is_same_site(host: &str, domain: &str) -> bool {
+    match registrable_domain(domain) {
+        Some(registrable) => is_within(host, registrable),
+        None => host == domain,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn site_is_the_registrable_domain_and_names_below_it() {
+        for (host, domain) in [
+            ("example.com", "example.com"),
+            ("login.example.com", "example.com"),
+            ("example.com", "www.example.com"),
+            ("a.example.co.uk", "b.example.co.uk"),
+            ("localhost", "localhost"),
+        ] {
+            assert!(is_same_site(host, domain), "{host} {domain}");
+        }
+        for (host, domain) in [
+            ("notexample.com", "example.com"),
+            ("example.com.evil.test", "example.com"),
+            ("example.com.", "example.com"),
+            ("other.co.uk", "example.co.uk"),
+            ("evil.github.io", "user.github.io"),
+            ("github.io", "user.github.io"),
+            ("a.localhost", "localhost"),
+            ("", "example.com"),
+        ] {
+            assert!(!is_same_site(host, domain), "{host} {domain}");
+        }
+    }
 
     #[test]
     fn registrable_domain_has_one_label_more_than_its_suffix() {

@@ -4,7 +4,10 @@ use serde::Serialize;
 use url::{Host, Url};
 
 use crate::{
-    api::{credential_fill::FillDomain, public_suffix::registrable_domain},
+    api::{
+        credential_fill::FillDomain,
+        public_suffix::{is_within, registrable_domain},
+    },
     loopback,
 };
 
@@ -52,11 +55,10 @@ impl PermittedHost {
     }
 
     fn contains(&self, host: &str) -> bool {
-        host == self.host
-            || self.subdomains
-                && host
-                    .strip_suffix(&self.host)
-                    .is_some_and(|rest| rest.ends_with('.'))
+        match self.subdomains {
+            true => is_within(host, &self.host),
+            false => host == self.host,
+        }
     }
 }
 
