@@ -13,6 +13,7 @@ pub const POOLS: &str = "Pools";
 pub const AUTOMATION: &str = "Automation";
 pub const DEVTOOLS: &str = "DevTools";
 pub const CREDENTIALS: &str = "Credentials";
+pub const AUTH_CONNECTIONS: &str = "Auth connections";
 pub const COMPUTER: &str = "Input and screen";
 pub const LIVE_VIEW: &str = "Live view";
 pub const REPLAYS: &str = "Replays";
@@ -32,7 +33,7 @@ pub const AUDIT_LOG: &str = "Audit log";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 22] = [
+pub const ALL: [Group; 23] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -104,6 +105,11 @@ pub const ALL: [Group; 22] = [
         description: "A credential has the secrets that log in to a site: user name, password and the \
             like, and the secret of one-time codes. Values are stored encrypted, or stay with a \
             provider such as a password manager. They are written into pages, and never returned.",
+    },
+    Group {
+        name: AUTH_CONNECTIONS,
+        description: "An auth connection logs a profile in to a site, by a credential or with the \
+            help of a person, and keeps it logged in.",
     },
     Group {
         name: SESSION,

@@ -137,6 +137,10 @@ id!(
     FlowId, "flow_"
 );
 id!(
+    /// The id of an auth connection.
+    AuthConnectionId, "conn_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

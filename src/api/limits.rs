@@ -49,9 +49,9 @@ pub struct OrganizationLimits {
     pub concurrent_sessions_used: u32,
     /// Browsers that can be created.
     pub concurrent_sessions_available: u32,
-    /// Always 0: there are no auth connections.
+    /// Auth connections in all projects.
     pub max_auth_connections: u32,
-    /// Always 0: there are no auth connections.
+    /// Auth connections that exist.
     pub auth_connections_used: u32,
     /// The shortest interval of health checks of auth connections, in seconds.
     pub min_health_check_interval_seconds: u32,
