@@ -203,10 +203,7 @@ impl StoredCredentials {
                 return Ok(SavedCredential { row, code: None });
             };
             let now = (self.clock)();
-            let update = self
-                .store
-                .update_credential(&row.id, row.revision, change, now);
-            let is_updated = update.await?;
+            let is_updated = self.store.update_credential(&row, change, now).await?;
             let found = self.store.find_credential(project, &row.id).await?;
             row = found.ok_or(CredentialError::NotFound)?;
             if is_updated {
@@ -344,6 +341,15 @@ impl StoredCredentials {
     ) -> Result<Vec<CredentialRow>, CredentialError> {
         let found = self.store.credentials_below(project, domain, limit);
         Ok(found.await?)
+    }
+
+    /// Returns the credentials of a project that have one of the names.
+    pub(super) async fn named(
+        &self,
+        project: &ProjectId,
+        names: &[&str],
+    ) -> Result<Vec<CredentialRow>, CredentialError> {
+        Ok(self.store.credentials_named(project, names).await?)
     }
 
     async fn totp_secret(&self, row: &CredentialRow) -> Result<SecretSlice<u8>, CredentialError> {

@@ -83,7 +83,7 @@ impl Fixture {
 
 /// Replaces the sealed content of a field by that of another one.
 async fn overwrite(store: &Store, row: &CredentialRow, field: &SealedField, with: &SealedField) {
-    let revision = store.find_credential(&row.project_id, &row.id).await;
+    let found = store.find_credential(&row.project_id, &row.id).await;
     let change = CredentialChange {
         written_fields: vec![SealedField {
             field: field.field.clone(),
@@ -91,8 +91,8 @@ async fn overwrite(store: &Store, row: &CredentialRow, field: &SealedField, with
         }],
         ..CredentialChange::default()
     };
-    let revision = revision.unwrap().unwrap().revision;
-    let updated = store.update_credential(&row.id, revision, change, Utc::now());
+    let current = found.unwrap().unwrap();
+    let updated = store.update_credential(&current, change, Utc::now());
     assert!(updated.await.unwrap());
 }
 

@@ -94,6 +94,10 @@ pub enum ProfileError {
     InUse,
     #[error("the pool {0} starts its browsers with the profile")]
     UsedByPool(String),
+    #[error("the auth connection {0} logs the profile in")]
+    UsedByConnection(String),
+    #[error("an auth connection of the same domain has a profile with that name")]
+    ConnectionExists,
     #[error("the profile has no version yet")]
     Empty,
     #[error("no version of the profile with that number")]
@@ -165,6 +169,9 @@ impl From<StoreError> for ProfileError {
                 ProfileError::NameTaken
             }
             StoreError::UniqueViolation(UniqueConstraint::ProfileSave) => ProfileError::InUse,
+            StoreError::UniqueViolation(UniqueConstraint::AuthConnection) => {
+                ProfileError::ConnectionExists
+            }
             other => ProfileError::Store(other),
         }
     }
@@ -329,6 +336,7 @@ impl Profiles {
             DeleteProfileOutcome::NotFound => Err(ProfileError::NotFound),
             DeleteProfileOutcome::InUse => Err(ProfileError::InUse),
             DeleteProfileOutcome::UsedByPool(pool) => Err(ProfileError::UsedByPool(pool)),
+            DeleteProfileOutcome::UsedByConnection(id) => Err(ProfileError::UsedByConnection(id)),
         }
     }
 

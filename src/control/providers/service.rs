@@ -195,7 +195,7 @@ impl Providers {
         for _ in 0..MAX_UPDATE_ATTEMPTS {
             let row = self.get(id).await?;
             let changed = self.changed(&row, &request, token.as_ref()).await?;
-            if self.store.update_provider(&changed).await? {
+            if self.store.update_provider(&row, &changed).await? {
                 return Ok(changed);
             }
         }

@@ -7,6 +7,7 @@ use sqlx::error::DatabaseError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UniqueConstraint {
     ApiKeyPublicPart,
+    AuthConnection,
     BrowserIdempotencyKey,
     BrowserLiveName,
     CredentialName,
@@ -27,11 +28,16 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 15] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 16] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
         "api_keys.public_part",
+    ),
+    (
+        UniqueConstraint::AuthConnection,
+        "auth_connections_domain_and_profile",
+        "auth_connections.project_id, auth_connections.domain, auth_connections.profile_name",
     ),
     (
         UniqueConstraint::BrowserIdempotencyKey,

@@ -7,8 +7,9 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, corrupt, entity::credential_provider, from_millis,
-    projects::lock_organization, search::contains, to_millis,
+    Store, StoreError, auth_connections::rename_provider_of_connections, corrupt,
+    entity::credential_provider, from_millis, projects::lock_organization, search::contains,
+    to_millis,
 };
 use crate::api::{credential_providers::ProviderType, ids::ProviderId};
 
@@ -157,10 +158,15 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Replaces the changeable columns of a provider that has the revision before that of `row`.
-    /// Returns whether there is one.
-    pub async fn update_provider(&self, row: &ProviderRow) -> Result<bool, StoreError> {
+    /// Replaces the changeable columns of a provider that has the revision of `before` by those of
+    /// `row`. Returns whether there is one.
+    pub async fn update_provider(
+        &self,
+        before: &ProviderRow,
+        row: &ProviderRow,
+    ) -> Result<bool, StoreError> {
         use credential_provider::Column;
+        let transaction = self.writer.begin().await?;
         let updated = credential_provider::Entity::update_many()
             .col_expr(Column::Name, Expr::value(row.name.as_str()))
             .col_expr(Column::BaseUrl, Expr::value(row.base_url.as_str()))
@@ -185,10 +191,18 @@ impl Store {
             )
             .col_expr(Column::UpdatedAt, Expr::value(to_millis(row.updated_at)))
             .filter(Column::Id.eq(row.id.as_str()))
-            .filter(Column::Revision.eq(signed(row.revision)? - 1))
-            .exec(&self.writer)
+            .filter(Column::Revision.eq(signed(before.revision)?))
+            .exec(&transaction)
             .await?;
-        Ok(updated.rows_affected > 0)
+        if updated.rows_affected == 0 {
+            return Ok(false);
+        }
+        if row.name != before.name {
+            let names = (before.name.as_str(), row.name.as_str());
+            rename_provider_of_connections(&transaction, names).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
     }
 
     /// Deletes a provider. Returns whether there was one.

@@ -10,7 +10,9 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, corrupt,
+    Store, StoreError,
+    auth_connections::rename_credential_of_connections,
+    corrupt,
     entity::{credential, credential_field},
     from_millis,
     projects::lock_active_project,
@@ -311,6 +313,23 @@ impl Store {
         self.with_field_names(rows).await
     }
 
+    /// Returns the credentials of `project` that have one of the names.
+    pub async fn credentials_named(
+        &self,
+        project: &ProjectId,
+        names: &[&str],
+    ) -> Result<Vec<CredentialRow>, StoreError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names = names.iter().copied();
+        let rows = of_project(project)
+            .filter(credential::Column::Name.is_in(names))
+            .all(&self.db)
+            .await?;
+        self.with_field_names(rows).await
+    }
+
     /// Returns the sealed fields of a credential.
     pub async fn sealed_fields(&self, id: &CredentialId) -> Result<Vec<SealedField>, StoreError> {
         let rows = credential_field::Entity::find()
@@ -320,21 +339,20 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Changes a credential that has the revision `revision`, which grows by one. Returns whether
+    /// Changes a credential that has the revision of `row`, which grows by one. Returns whether
     /// there is one.
     pub async fn update_credential(
         &self,
-        id: &CredentialId,
-        revision: u64,
+        row: &CredentialRow,
         change: CredentialChange,
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let transaction = self.writer.begin().await?;
-        let revision = signed(revision)?;
+        let (id, revision) = (&row.id, signed(row.revision)?);
         let mut update = credential::Entity::update_many()
             .col_expr(credential::Column::Revision, Expr::value(revision + 1))
             .col_expr(credential::Column::UpdatedAt, Expr::value(to_millis(now)));
-        if let Some(name) = change.name {
+        if let Some(name) = &change.name {
             update = update.col_expr(credential::Column::Name, Expr::value(name));
         }
         if let Some(sso_provider) = change.sso_provider {
@@ -356,6 +374,10 @@ impl Store {
             .await?;
         if updated.rows_affected == 0 {
             return Ok(false);
+        }
+        if let Some(name) = &change.name {
+            let names = (row.name.as_str(), name.as_str());
+            rename_credential_of_connections(&transaction, &row.project_id, names).await?;
         }
         if change.has_new_totp_secret {
             delete_totp_step(&transaction, id.as_str()).await?;

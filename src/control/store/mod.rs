@@ -2,8 +2,8 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
-//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`audit_logs`], [`purge_clock`]:
-//!   the queries on each table.
+//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`],
+//!   [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -25,6 +25,7 @@ use sea_orm::{DatabaseConnection, EntityTrait};
 
 mod api_keys;
 mod audit_logs;
+mod auth_connections;
 mod browsers;
 mod check;
 mod constraints;
@@ -63,6 +64,10 @@ mod totp_steps;
 pub use api_keys::{
     ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, KeyOrder,
     KeyStatusFilter, NewApiKey,
+};
+pub use auth_connections::{
+    AuthConnectionListing, AuthConnectionRow, AuthConnectionSettings, CreateAuthConnectionError,
+    CredentialReference,
 };
 pub use browsers::{
     ActiveBrowser, AttachProfileError, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,

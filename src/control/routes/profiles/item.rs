@@ -33,7 +33,7 @@ pub(crate) async fn get(
 
 /// Update a profile
 ///
-/// Changes the name.
+/// Changes the name, also in the auth connections that log the profile in.
 #[utoipa::path(
     patch,
     path = "/profiles/{id_or_name}",
@@ -43,7 +43,7 @@ pub(crate) async fn get(
     request_body(content = UpdateProfile, example = json!({"name": "shop-admin"})),
     responses(
         (status = 200, body = Profile),
-        (status = 409, body = ErrorBody, description = "The name is taken"),
+        (status = 409, body = ErrorBody, description = "The name is taken, or an auth connection would have the domain and the profile of another one"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
 )]
@@ -68,7 +68,7 @@ pub(crate) async fn update(
     params(("id_or_name" = String, Path, description = "The id or name of the profile", example = "shop-login")),
     responses(
         (status = 204, description = "The profile is deleted"),
-        (status = 409, body = ErrorBody, description = "A browser has the profile, or it is being saved (`profile_in_use`)"),
+        (status = 409, body = ErrorBody, description = "A browser, a pool or an auth connection has the profile, or it is being saved (`profile_in_use`)"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
 )]

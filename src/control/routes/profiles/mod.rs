@@ -100,8 +100,13 @@ impl From<ProfileError> for ApiError {
             error @ ProfileError::InUse => {
                 ApiError::conflict(error.to_string()).code(PROFILE_IN_USE)
             }
-            error @ ProfileError::UsedByPool(_) => ApiError::conflict(error.to_string())
-                .code(PROFILE_IN_USE)
+            error @ (ProfileError::UsedByPool(_) | ProfileError::UsedByConnection(_)) => {
+                ApiError::conflict(error.to_string())
+                    .code(PROFILE_IN_USE)
+                    .permanent()
+            }
+            error @ ProfileError::ConnectionExists => ApiError::conflict(error.to_string())
+                .detail("name", "is that of another auth connection's profile")
                 .permanent(),
             error @ ProfileError::Superseded => ApiError::conflict(error.to_string()),
             error @ ProfileError::Empty => {
@@ -140,8 +145,7 @@ impl From<ProfileError> for ApiError {
             ProfileError::Blob(cause) if cause.is_disk_full() => disk_full(&cause),
             ProfileError::Blob(cause) => ApiError::internal(cause),
             ProfileError::Io(cause) => io_error(&cause),
-            cause @ ProfileError::Corrupt => ApiError::internal(cause),
-            ProfileError::Task(cause) => ApiError::internal(cause),
+            cause @ (ProfileError::Corrupt | ProfileError::Task(_)) => ApiError::internal(cause),
         }
     }
 }

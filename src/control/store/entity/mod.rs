@@ -3,6 +3,7 @@
 
 pub mod api_key;
 pub mod audit_log;
+pub mod auth_connection;
 pub mod browser;
 pub mod browser_tag;
 pub mod control_process;

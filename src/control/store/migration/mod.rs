@@ -32,6 +32,7 @@ mod m0018_profile_attachments;
 mod m0019_secrets;
 mod m0020_credentials;
 mod m0021_credential_providers;
+mod m0022_auth_connections;
 
 pub(crate) struct Migrator;
 
@@ -60,6 +61,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0019_secrets::Migration),
             Box::new(m0020_credentials::Migration),
             Box::new(m0021_credential_providers::Migration),
+            Box::new(m0022_auth_connections::Migration),
         ]
     }
 }

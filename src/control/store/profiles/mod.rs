@@ -16,7 +16,9 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, browsers, corrupt,
+    Store, StoreError,
+    auth_connections::{connection_with_profile, rename_profile_of_connections},
+    browsers, corrupt,
     entity::{browser, profile, profile_attachment, profile_operation, profile_version},
     from_millis,
     pools::pool_with_profile,
@@ -114,6 +116,8 @@ pub enum DeleteProfileOutcome {
     InUse,
     /// A pool with that name, or else that id, has the profile.
     UsedByPool(String),
+    /// The auth connection with that id logs the profile in.
+    UsedByConnection(String),
 }
 
 impl TryFrom<profile::Model> for ProfileRow {
@@ -241,7 +245,8 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Changes the name of a profile. Returns `None` if it does not exist.
+    /// Changes the name of a profile, also in its auth connections. Returns `None` if it does not
+    /// exist.
     pub async fn rename_profile(
         &self,
         project: &ProjectId,
@@ -249,15 +254,24 @@ impl Store {
         name: &str,
         now: DateTime<Utc>,
     ) -> Result<Option<ProfileRow>, StoreError> {
+        let transaction = self.writer.begin().await?;
+        let row = lock_profile(&transaction, id).await?;
+        let row = row.filter(|row| row.project_id == project.as_str());
+        let Some(row) = row else {
+            return Ok(None);
+        };
         profile::Entity::update_many()
             .col_expr(profile::Column::Name, Expr::value(name))
             .col_expr(profile::Column::LiveName, Expr::value(name))
             .col_expr(profile::Column::UpdatedAt, Expr::value(to_millis(now)))
             .filter(profile::Column::Id.eq(id.as_str()))
-            .filter(profile::Column::ProjectId.eq(project.as_str()))
-            .filter(profile::Column::DeletedAt.is_null())
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
+        if let Some(before) = row.live_name {
+            let names = (before.as_str(), name);
+            rename_profile_of_connections(&transaction, &row.project_id, names).await?;
+        }
+        transaction.commit().await?;
         self.find_profile(project, id).await
     }
 
@@ -271,9 +285,10 @@ impl Store {
     ) -> Result<DeleteProfileOutcome, StoreError> {
         let transaction = self.writer.begin().await?;
         let row = lock_profile(&transaction, id).await?;
-        if row.is_none_or(|row| row.project_id != project.as_str()) {
+        let row = row.filter(|row| row.project_id == project.as_str());
+        let Some(row) = row else {
             return Ok(DeleteProfileOutcome::NotFound);
-        }
+        };
         let operations = profile_operation::Entity::find()
             .filter(profile_operation::Column::ProfileId.eq(id.as_str()))
             .count(&transaction);
@@ -282,6 +297,12 @@ impl Store {
         }
         if let Some(pool) = pool_with_profile(&transaction, id).await? {
             return Ok(DeleteProfileOutcome::UsedByPool(pool));
+        }
+        if let Some(name) = row.live_name
+            && let Some(connection) =
+                connection_with_profile(&transaction, &row.project_id, &name).await?
+        {
+            return Ok(DeleteProfileOutcome::UsedByConnection(connection));
         }
         let of_profile = profile_version::Column::ProfileId.eq(id.as_str());
         let blobs: Vec<String> = profile_version::Entity::find()

@@ -10,7 +10,9 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, browsers, corrupt,
+    Store, StoreError,
+    auth_connections::count_connections_of,
+    browsers, corrupt,
     credentials::count_credentials,
     data_keys::delete_data_keys,
     entity::{organization, project},
@@ -61,7 +63,7 @@ pub struct ProjectChange {
 pub enum ProjectOutcome<T> {
     Done(T),
     NotFound,
-    /// The project has browsers, pools, profiles or credentials.
+    /// The project has browsers, pools, profiles, credentials or auth connections.
     NotEmpty,
     /// No other project is active.
     LastActive,
@@ -241,9 +243,9 @@ impl Store {
         }
     }
 
-    /// Deletes a project that has no browsers, pools, profiles or credentials, and its data keys:
-    /// its row remains, its name becomes free. If it was the default project, another one becomes
-    /// it.
+    /// Deletes a project that has no browsers, pools, profiles, credentials and auth connections,
+    /// with its data keys: its row remains, its name becomes free. If it was the default project,
+    /// another one becomes it.
     pub async fn delete_project(
         &self,
         id: &ProjectId,
@@ -258,7 +260,8 @@ impl Store {
         let is_empty = browsers::count_live(&transaction, id).await? == 0
             && pools::count(&transaction, id).await? == 0
             && count_profiles(&transaction, id).await? == 0
-            && count_credentials(&transaction, id).await? == 0;
+            && count_credentials(&transaction, id).await? == 0
+            && count_connections_of(&transaction, id).await? == 0;
         if !is_empty {
             return Ok(ProjectOutcome::NotEmpty);
         }
