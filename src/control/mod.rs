@@ -77,6 +77,7 @@ mod tasks;
 pub mod trusted_proxies;
 
 use audit::AuditLog;
+use auth_connections::AuthConnections;
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 use credentials::{StoredCredentials, fill::PageFiller};
@@ -97,7 +98,7 @@ use routes::{
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
-use services::{browsers, hosts, pools, proxy, registered_hosts, secrets};
+use services::{auth_connections, browsers, credentials, hosts, pools, proxy, registered_hosts};
 use session_token::SessionTokens;
 use settings::{Config, DatabaseConfig, FleetConfig, Settings};
 use state_dir::StateDir;
@@ -130,6 +131,7 @@ pub struct Services {
     pub credentials: StoredCredentials,
     pub providers: Providers,
     pub filler: PageFiller,
+    pub auth_connections: AuthConnections,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -177,6 +179,7 @@ extract_services! {
     credentials: StoredCredentials,
     providers: Providers,
     filler: PageFiller,
+    auth_connections: AuthConnections,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -248,9 +251,7 @@ pub async fn start(
     let common = (&secret, &authority);
     let joined = processes::join(&store, &config, &state_dir, &blobs, common, &shutdown);
     let (store, membership) = joined.await?;
-    let secrets = secrets(&config, &state_dir, &store).await?;
-    let providers = Providers::open(&config.providers, &store, &secrets)?;
-    let credentials = StoredCredentials::new(store.clone(), secrets);
+    let (credentials, providers) = credentials(&config, &state_dir, &store).await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
@@ -273,6 +274,7 @@ pub async fn start(
             metrics_token: metrics_token(&config),
             projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
             filler: PageFiller::new(&config, &credentials, &providers, &browsers),
+            auth_connections: auth_connections(&config, &store, (&credentials, &providers)),
             credentials,
             providers,
             store,

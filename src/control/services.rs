@@ -2,8 +2,10 @@
 
 use super::{
     ControlError,
+    auth_connections::AuthConnections,
     browsers::Browsers,
     connections::idle_per_agent,
+    credentials::StoredCredentials,
     fleet::{
         LocalFleet,
         registered::{AuthorityError, JoinTokens, RegisteredHosts},
@@ -11,6 +13,7 @@ use super::{
     hosts::{HostSources, Hosts},
     pools::Pools,
     profiles::Profiles,
+    providers::service::Providers,
     proxy::Proxy,
     replays::Replays,
     secrets::{Secrets, ring_source},
@@ -20,14 +23,18 @@ use super::{
 };
 use crate::{shutdown::Shutdown, system::identity::Authority};
 
-/// Returns the service of stored secrets, if all keys that they need are there.
-pub(super) async fn secrets(
+/// Returns the services of credentials and of their providers, if all keys that their secrets need
+/// are there.
+pub(super) async fn credentials(
     config: &Config,
     state_dir: &StateDir,
     store: &Store,
-) -> Result<Secrets, ControlError> {
+) -> Result<(StoredCredentials, Providers), ControlError> {
     let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
-    Ok(Secrets::open(store.clone(), ring).await?)
+    let secrets = Secrets::open(store.clone(), ring).await?;
+    let providers = Providers::open(&config.providers, store, &secrets)?;
+    let credentials = StoredCredentials::new(store.clone(), secrets);
+    Ok((credentials, providers))
 }
 
 /// Returns the service of the hosts of both fleets.
@@ -92,4 +99,17 @@ pub(super) fn registered_hosts(
     let interval = config.registered_fleet.heartbeat_interval;
     let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
     Ok(hosts.map_err(AuthorityError::from)?)
+}
+
+pub(super) fn auth_connections(
+    config: &Config,
+    store: &Store,
+    (credentials, providers): (&StoredCredentials, &Providers),
+) -> AuthConnections {
+    AuthConnections::new(
+        store.clone(),
+        credentials.clone(),
+        providers.clone(),
+        config.max_auth_connections,
+    )
 }

@@ -110,6 +110,10 @@ pub struct Settings {
     #[arg(long, env = "BERTH_PROFILE_MB", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1_048_576), value_name = "MIB")]
     pub profile_mb: u64,
 
+    /// Maximum number of auth connections of all projects (1–1000000)
+    #[arg(long, env = "BERTH_MAX_AUTH_CONNECTIONS", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000), value_name = "N")]
+    pub max_auth_connections: u32,
+
     /// Average number of requests of an API key per second (1–1000000)
     #[arg(long, env = "BERTH_REQUESTS_PER_SECOND", default_value = "10000", value_parser = requests_per_second, value_name = "N")]
     pub requests_per_second: NonZeroU32,
@@ -236,6 +240,7 @@ pub struct Config {
     pub trusted_proxies: TrustedProxies,
     pub replay_quota: ReplayQuota,
     pub profile_limits: ProfileLimits,
+    pub max_auth_connections: u32,
     pub caller_quota: CallerQuota,
     /// The token that is valid for the metrics only.
     pub metrics_token: Option<SecretString>,
@@ -377,6 +382,7 @@ impl Settings {
                 versions: self.profile_versions,
                 archive_bytes: self.profile_mb << 20,
             },
+            max_auth_connections: self.max_auth_connections,
             caller_quota: CallerQuota {
                 requests_per_second: self.requests_per_second,
                 streams: self.max_streams as usize,

@@ -1,8 +1,8 @@
-//! Lists of ten thousand pools and profiles.
+//! Lists of ten thousand pools, profiles and auth connections.
 
 use std::collections::HashSet;
 
-use berth::api::ids::{PoolId, ProfileId};
+use berth::api::ids::{AuthConnectionId, PoolId, ProfileId};
 use reqwest::StatusCode;
 
 use crate::support::dev::Dev;
@@ -90,5 +90,37 @@ async fn ten_thousand_profiles_are_listed_in_bounded_pages() {
     })
     .await;
     read_all(&dev, "/profiles", ids).await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn ten_thousand_auth_connections_are_listed_in_bounded_pages() {
+    let dev = Dev::start().await;
+    let project = project(&dev).await;
+    let ids: Vec<String> = (0..COUNT)
+        .map(|_| AuthConnectionId::generate().to_string())
+        .collect();
+    let columns = "auth_connections (id, project_id, domain, profile_name, status, \
+        credential_name, allowed_domains, health_checks, health_check_interval_seconds, \
+        auto_reauth, save_credentials, record_session, revision, created_at, updated_at)";
+    insert(&dev, columns, &ids, |id| {
+        format!(
+            "('{id}', '{project}', 'example.com', '{id}', 'NEEDS_AUTH', '{id}', '[]', true, 3600, \
+             true, true, false, 1, 0, 0)"
+        )
+    })
+    .await;
+    let last = ids.last().unwrap();
+    for filter in [
+        format!("profile_name={last}"),
+        format!("domain=example.com&profile_name={last}"),
+        format!("query={last}"),
+        "domain=example.com&limit=1".to_owned(),
+    ] {
+        let found = dev.get(&format!("/auth/connections?{filter}")).await.body;
+        assert_eq!(found.as_array().unwrap().len(), 1, "{filter}");
+        assert_eq!(found[0]["id"], last.as_str(), "{filter}");
+    }
+    read_all(&dev, "/auth/connections", ids).await;
     dev.finish().await;
 }

@@ -40,7 +40,7 @@ pub enum ProjectError {
     Archived,
     #[error("another project has that name")]
     NameTaken,
-    #[error("the project has active browsers or profiles")]
+    #[error("the project has active browsers, pools, profiles, credentials or auth connections")]
     NotEmpty,
     #[error("the last active project cannot be archived or deleted")]
     LastActive,

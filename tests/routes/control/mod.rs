@@ -1,4 +1,5 @@
 mod audit_logs;
+mod auth;
 mod authentication;
 mod browser_pools;
 mod browsers;

@@ -41,7 +41,7 @@ pub struct PageFindings {
 /// The class of a page's host, which decides on the values that may be entered there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PageOrigin {
-    /// The connection's domain, or a subdomain.
+    /// The registrable domain of the connection's domain, or a subdomain.
     Domain,
     /// A domain of the connection's `allowed_domains`, or a subdomain.
     AllowedDomain,

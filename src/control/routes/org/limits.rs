@@ -5,18 +5,17 @@ use axum::extract::State;
 use crate::{
     api::{
         ErrorBody,
+        auth_connections::MIN_HEALTH_CHECK_INTERVAL,
         groups::PROJECTS,
         limits::{OrganizationLimits, UpdateOrganizationLimits},
     },
     control::{
+        auth_connections::{AuthConnectionUsage, AuthConnections},
         projects::{OrganizationUsage, Projects},
         routes::authentication::Principal,
     },
     http::{ApiResult, Json},
 };
-
-/// The shortest interval of health checks that the contract permits, in seconds.
-const MIN_HEALTH_CHECK_INTERVAL_SECONDS: u32 = 60;
 
 /// Get the limits of the organization
 ///
@@ -30,10 +29,11 @@ const MIN_HEALTH_CHECK_INTERVAL_SECONDS: u32 = 60;
 )]
 pub(crate) async fn get(
     State(projects): State<Projects>,
+    State(connections): State<AuthConnections>,
     principal: Principal,
 ) -> ApiResult<Json<OrganizationLimits>> {
     let usage = projects.organization_usage(principal.project_scope()?);
-    Ok(Json(to_limits(usage.await?)))
+    Ok(Json(to_limits(usage.await?, connections.usage().await?)))
 }
 
 /// Update the limits of the organization
@@ -53,6 +53,7 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(projects): State<Projects>,
+    State(connections): State<AuthConnections>,
     principal: Principal,
     Json(request): Json<UpdateOrganizationLimits>,
 ) -> ApiResult<Json<OrganizationLimits>> {
@@ -60,18 +61,19 @@ pub(crate) async fn update(
     if let Some(limit) = request.default_project_max_concurrent_sessions {
         projects.set_default_limit(scope, limit).await?;
     }
-    Ok(Json(to_limits(projects.organization_usage(scope).await?)))
+    let usage = projects.organization_usage(scope).await?;
+    Ok(Json(to_limits(usage, connections.usage().await?)))
 }
 
-fn to_limits(usage: OrganizationUsage) -> OrganizationLimits {
+fn to_limits(usage: OrganizationUsage, connections: AuthConnectionUsage) -> OrganizationLimits {
     OrganizationLimits {
         max_concurrent_sessions: usage.max_sessions,
         default_project_max_concurrent_sessions: usage.default_project_max_sessions,
         concurrent_sessions_used: usage.sessions,
         concurrent_sessions_available: usage.max_sessions.saturating_sub(usage.sessions),
-        max_auth_connections: 0,
-        auth_connections_used: 0,
-        min_health_check_interval_seconds: MIN_HEALTH_CHECK_INTERVAL_SECONDS,
+        max_auth_connections: connections.limit,
+        auth_connections_used: connections.used,
+        min_health_check_interval_seconds: MIN_HEALTH_CHECK_INTERVAL,
         max_vaults: 0,
         vaults_used: 0,
     }

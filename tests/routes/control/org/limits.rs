@@ -16,7 +16,7 @@ async fn limits_of_the_organization_show_the_browsers_in_use() {
             "default_project_max_concurrent_sessions": null,
             "concurrent_sessions_used": used,
             "concurrent_sessions_available": 3 - used,
-            "max_auth_connections": 0,
+            "max_auth_connections": 10_000,
             "auth_connections_used": 0,
             "min_health_check_interval_seconds": 60,
             "max_vaults": 0,

@@ -80,7 +80,7 @@ pub(crate) async fn update(
     params(("id_or_name" = String, Path, description = "The id or name of the project", example = "staging")),
     responses(
         (status = 204, description = "The project is deleted"),
-        (status = 409, body = ErrorBody, description = "The project has active browsers or profiles (`project_not_empty`), or is the last active one (`last_active_project`)"),
+        (status = 409, body = ErrorBody, description = "The project has active browsers, pools, profiles, credentials or auth connections (`project_not_empty`), or is the last active one (`last_active_project`)"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
 )]
@@ -154,7 +154,7 @@ pub(crate) async fn update_deprecated(
     params(("id" = String, Path, description = "The id or name of the project", example = "proj_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     responses(
         (status = 204, description = "The project is deleted"),
-        (status = 409, body = ErrorBody, description = "The project has active browsers or profiles (`project_not_empty`), or is the last active one (`last_active_project`)"),
+        (status = 409, body = ErrorBody, description = "The project has active browsers, pools, profiles, credentials or auth connections (`project_not_empty`), or is the last active one (`last_active_project`)"),
         (status = 410, body = ErrorBody, description = "The route was removed"),
         (status = 503, body = ErrorBody, description = "The disk of the server is full"),
     )
