@@ -1,13 +1,13 @@
-//! GET requests with bounds.
+//! GET and POST requests with bounds.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Request, Response, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{LOCATION, USER_AGENT},
 };
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -15,7 +15,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use secrecy::zeroize::Zeroizing;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
 
 use super::{
@@ -35,7 +35,7 @@ const MAX_REDIRECTS: usize = 3;
 /// The name of this client.
 const USER_AGENT_NAME: &str = concat!("berth/", env!("CARGO_PKG_VERSION"));
 
-type Transport = Client<HttpsConnector<CheckedConnector>, Empty<Bytes>>;
+type Transport = Client<HttpsConnector<CheckedConnector>, Full<Bytes>>;
 
 /// The settings of a client.
 pub struct OutboundOptions {
@@ -69,11 +69,24 @@ pub struct OutboundRequest<'a> {
     pub timeout: Duration,
 }
 
+/// A POST request.
+#[derive(Clone)]
+pub struct OutboundPost<'a> {
+    pub url: &'a Url,
+    pub headers: &'a HeaderMap,
+    pub body: Bytes,
+    /// The most bytes of the body of the response that are read.
+    pub max_bytes: usize,
+    /// The time for the request and the response.
+    pub timeout: Duration,
+}
+
 /// A response.
 pub struct OutboundResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// The body of a successful response, otherwise nothing.
+    /// The body of a successful response to GET, otherwise nothing. The first bytes of any response
+    /// to POST.
     pub body: Zeroizing<Vec<u8>>,
 }
 
@@ -118,13 +131,40 @@ impl OutboundClient {
         exchange.unwrap_or(Err(OutboundError::Timeout { limit }))
     }
 
+    /// Sends a POST request, and follows no redirect. Once the head of the response has arrived,
+    /// the request has succeeded: the body is read as far as there are time and bytes left for it.
+    pub async fn post(&self, request: OutboundPost<'_>) -> Result<OutboundResponse, OutboundError> {
+        let OutboundPost {
+            url,
+            headers,
+            body,
+            max_bytes,
+            timeout: limit,
+        } = request;
+        let deadline = Instant::now() + limit;
+        let sending = self.send(Method::POST, url, headers, body);
+        let sent = timeout_at(deadline, sending).await;
+        let response = sent.unwrap_or(Err(OutboundError::Timeout { limit }))?;
+        let (parts, body) = response.into_parts();
+        let mut bytes = Zeroizing::new(Vec::new());
+        let reading = read_beginning(body, max_bytes, &mut bytes);
+        // The status decides, also if the body is too slow.
+        let _ = timeout_at(deadline, reading).await;
+        Ok(OutboundResponse {
+            status: parts.status,
+            headers: parts.headers,
+            body: bytes,
+        })
+    }
+
     async fn exchange(
         &self,
         request: OutboundRequest<'_>,
     ) -> Result<OutboundResponse, OutboundError> {
         let mut url = request.url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.send(&url, request.headers).await?;
+            let sending = self.send(Method::GET, &url, request.headers, Bytes::new());
+            let response = sending.await?;
             match redirect_target(&response, &url)? {
                 Some(target) => url = target,
                 None => return read(response, host_of(&url), request.max_bytes).await,
@@ -136,10 +176,13 @@ impl OutboundClient {
 
     async fn send(
         &self,
+        method: Method,
         url: &Url,
         headers: &HeaderMap,
+        body: Bytes,
     ) -> Result<Response<Incoming>, OutboundError> {
-        let mut request = Request::new(Empty::new());
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
         *request.uri_mut() = to_uri(url)?;
         *request.headers_mut() = headers.clone();
         let user_agent = HeaderValue::from_static(USER_AGENT_NAME);
@@ -220,4 +263,17 @@ async fn read(
         headers: parts.headers,
         body: bytes,
     })
+}
+
+/// Reads up to `limit` bytes of a body, until it ends or fails.
+async fn read_beginning(mut body: Incoming, limit: usize, bytes: &mut Vec<u8>) {
+    while bytes.len() < limit {
+        let Some(Ok(frame)) = body.frame().await else {
+            return;
+        };
+        if let Ok(data) = frame.into_data() {
+            let end = data.len().min(limit - bytes.len());
+            bytes.extend_from_slice(&data[..end]);
+        }
+    }
 }

@@ -9,8 +9,9 @@
 //! - [`AddressPolicy`]: which addresses may be connected to.
 //! - [`HostResolver`]: the resolution of names. The connection is made to an address that the
 //!   policy has checked, so that a name which resolves to another address later changes nothing.
-//! - [`OutboundClient`]: GET requests with bounds on time and size. Redirects are followed within
-//!   their origin only. There are no proxies, cookies and referrers.
+//! - [`OutboundClient`]: GET and POST requests with bounds on time and size. Redirects of a GET
+//!   request are followed within their origin only, those of a POST request are not. There are no
+//!   proxies, cookies and referrers.
 
 mod address_policy;
 mod client;
@@ -22,6 +23,8 @@ mod tls;
 pub(crate) mod tests;
 
 pub use address_policy::{AddressPolicy, AllowedNetwork};
-pub use client::{OutboundClient, OutboundOptions, OutboundRequest, OutboundResponse};
+pub use client::{
+    OutboundClient, OutboundOptions, OutboundPost, OutboundRequest, OutboundResponse,
+};
 pub use connector::{HostResolver, SystemResolver};
 pub use error::{OutboundError, OutboundSetupError};

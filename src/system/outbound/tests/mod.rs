@@ -360,3 +360,80 @@ async fn url_that_cannot_be_requested_is_refused() {
         assert_eq!(error, OutboundError::InvalidUrl, "{url}");
     }
 }
+
+fn post<'a>(url: &'a Url, headers: &'a HeaderMap) -> OutboundPost<'a> {
+    OutboundPost {
+        url,
+        headers,
+        body: "{\"a\":1}".into(),
+        max_bytes: 8,
+        timeout: TIMEOUT,
+    }
+}
+
+#[tokio::test]
+async fn post_sends_its_body_and_returns_any_status() {
+    for status in [200, 410, 500] {
+        let server =
+            ScriptedServer::start(move |_| Reply::Failure(status, "0123456789abcdef")).await;
+        let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("a/b"))]);
+        let url = server.url();
+        let response = loopback_client().post(post(&url, &headers)).await;
+        let response = response.ok().unwrap();
+        assert_eq!(response.status, status);
+        assert_eq!(*response.body, b"01234567");
+        let received = &server.requests()[0];
+        assert_eq!(received.body, "{\"a\":1}");
+        assert_eq!(received.headers[header::ACCEPT], "a/b");
+        assert_eq!(received.headers[header::CONTENT_LENGTH], "7");
+    }
+}
+
+#[tokio::test]
+async fn redirect_of_a_post_is_not_followed() {
+    let target = ScriptedServer::start(|_| Reply::Text("reached")).await;
+    let location = target.url().to_string();
+    let server =
+        ScriptedServer::start(move |_| Reply::Header(307, header::LOCATION, location.clone()))
+            .await;
+    let (url, headers) = (server.url(), HeaderMap::new());
+    let response = loopback_client().post(post(&url, &headers)).await;
+    assert_eq!(response.ok().unwrap().status, 307);
+    assert!(target.requests().is_empty());
+}
+
+#[tokio::test]
+async fn body_that_does_not_end_does_not_fail_a_post() {
+    let server = ScriptedServer::start(|request| match request.target.as_str() {
+        "/endless" => Reply::Endless,
+        _ => Reply::Partial(200, "part"),
+    })
+    .await;
+    for (path, expected) in [("/endless", "        "), ("/partial", "part")] {
+        let (url, headers) = (server.url().join(path).unwrap(), HeaderMap::new());
+        let request = OutboundPost {
+            // The second response has to begin in this time, and takes all of it.
+            timeout: Duration::from_secs(2),
+            ..post(&url, &headers)
+        };
+        let response = loopback_client().post(request).await.ok().unwrap();
+        assert_eq!(*response.body, expected.as_bytes(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn time_of_a_post_and_its_address_are_bounded() {
+    let server = ScriptedServer::start(|_| Reply::Hang).await;
+    let (url, headers) = (server.url(), HeaderMap::new());
+    let limit = Duration::from_millis(20);
+    let request = OutboundPost {
+        timeout: limit,
+        ..post(&url, &headers)
+    };
+    let timed_out = error(loopback_client().post(request).await);
+    assert_eq!(timed_out, OutboundError::Timeout { limit });
+    let public_only = client(OutboundOptions::default());
+    let denied = error(public_only.post(post(&url, &headers)).await);
+    let host = "127.0.0.1".to_owned();
+    assert_eq!(denied, OutboundError::AddressNotAllowed { host });
+}

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt, stream};
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::{
@@ -37,6 +37,7 @@ pub(crate) struct ReceivedRequest {
     /// The path with the query, as it was sent.
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 /// The response to a request.
@@ -53,6 +54,8 @@ pub(crate) enum Reply {
     Hang,
     /// A body without a length that does not end.
     Endless,
+    /// A status with the beginning of a body, of which the rest does not arrive.
+    Partial(u16, &'static str),
     /// The connection is closed without a response.
     Close,
 }
@@ -163,14 +166,19 @@ async fn serve<S: Read + Write + Unpin + Send + 'static>(
     recorded: &Arc<Mutex<Vec<ReceivedRequest>>>,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let received = ReceivedRequest {
-            target: request.uri().to_string(),
-            headers: request.headers().clone(),
-        };
-        recorded.lock().push(received.clone());
-        let reply = script(&received);
+        let (script, recorded) = (script.clone(), recorded.clone());
         async move {
-            match reply {
+            let (parts, body) = request.into_parts();
+            let Ok(body) = body.collect().await else {
+                return Err("interrupted by the client");
+            };
+            let received = ReceivedRequest {
+                target: parts.uri.to_string(),
+                headers: parts.headers,
+                body: body.to_bytes(),
+            };
+            recorded.lock().push(received.clone());
+            match script(&received) {
                 Reply::Hang => std::future::pending().await,
                 Reply::Close => Err("closed by the script"),
                 reply => Ok(to_response(reply)),
@@ -190,6 +198,7 @@ fn to_response(reply: Reply) -> Response<ReplyBody> {
         Reply::Bytes(bytes) => (200, Full::from(bytes).boxed()),
         Reply::Failure(status, text) => (status, Full::from(text).boxed()),
         Reply::Endless => (200, endless()),
+        Reply::Partial(status, text) => (status, partial(text)),
         Reply::Header(status, name, value) => {
             let mut response = to_response(Reply::Status(status));
             response.headers_mut().insert(name, value.parse().unwrap());
@@ -207,4 +216,9 @@ fn endless() -> ReplyBody {
     let chunk = Bytes::from_static(&[b' '; 4096]);
     let frames = stream::repeat_with(move || Ok(Frame::data(chunk.clone())));
     BodyExt::boxed(StreamBody::new(frames))
+}
+
+fn partial(text: &'static str) -> ReplyBody {
+    let first = stream::once(async move { Ok(Frame::data(Bytes::from_static(text.as_bytes()))) });
+    BodyExt::boxed(StreamBody::new(first.chain(stream::pending())))
 }
