@@ -30,10 +30,11 @@ pub const API_KEYS: &str = "API keys";
 pub const FLEET: &str = "Fleet";
 pub const AUTHENTICATION: &str = "Authentication";
 pub const AUDIT_LOG: &str = "Audit log";
+pub const WEBHOOKS: &str = "Webhooks";
 pub const SERVER: &str = "Server";
 
 /// All groups. A server's document lists those that it has an operation of.
-pub const ALL: [Group; 23] = [
+pub const ALL: [Group; 24] = [
     Group {
         name: BROWSERS,
         description: "A browser is a Chromium with its own profile, display and files, run by an \
@@ -141,6 +142,12 @@ pub const ALL: [Group; 23] = [
         name: AUDIT_LOG,
         description: "Search and export the log of the requests that changed something, and of \
             failed authentications. Requires an API key that is not bound to a project.",
+    },
+    Group {
+        name: WEBHOOKS,
+        description: "A webhook is an endpoint of yours that receives events about browsers, their \
+            profiles and their replays, signed and at least once. Requires an API key that is not \
+            bound to a project.",
     },
     Group {
         name: SERVER,

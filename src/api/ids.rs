@@ -141,6 +141,18 @@ id!(
     AuthConnectionId, "conn_"
 );
 id!(
+    /// The id of a webhook.
+    WebhookId, "hook_"
+);
+id!(
+    /// The id of an event that webhooks receive.
+    WebhookEventId, "evt_"
+);
+id!(
+    /// The id of the delivery of an event to one webhook.
+    WebhookDeliveryId, "dlv_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

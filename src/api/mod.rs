@@ -46,6 +46,7 @@ pub mod start_url;
 pub mod time;
 mod totp;
 pub mod viewport;
+pub mod webhooks;
 
 pub use binary::Binary;
 pub use error::{ErrorBody, ErrorDetail};

@@ -1,9 +1,11 @@
-//! The commands `berth database migrate` and `berth database check`.
+//! Opens the database; the commands `berth database migrate` and `berth database check`.
 
 use std::path::Path;
 
+use chrono::Utc;
+
 use super::{
-    ControlError,
+    ControlError, DEFAULT_PROJECT,
     settings::{DatabaseConfig, DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{DatabaseReport, Store},
@@ -36,6 +38,28 @@ pub async fn migrate(options: &DatabaseOptions) -> Result<(String, Vec<String>),
     let name = store.name().to_owned();
     store.close().await?;
     Ok((name, applied))
+}
+
+/// Opens and migrates the database. Creates the default project on first use. Refuses an empty
+/// database beside the blobs of an earlier one, of which `blobs` is the place.
+pub(super) async fn open_store(
+    state_dir: &StateDir,
+    database: &DatabaseConfig,
+    blobs: Option<String>,
+) -> Result<Store, ControlError> {
+    let (store, _) = migrate_store(state_dir, database).await?;
+    let unused = state_dir.database();
+    if matches!(database, DatabaseConfig::Postgres(_)) && unused.exists() {
+        tracing::warn!(file = %unused.display(), "not used: control uses PostgreSQL");
+    }
+    if let Some(blobs) = blobs
+        && store.is_empty().await?
+    {
+        let database = store.name().to_owned();
+        return Err(ControlError::DatabaseLost { database, blobs });
+    }
+    store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
+    Ok(store)
 }
 
 /// Opens a database and applies the pending migrations, whose names it returns.

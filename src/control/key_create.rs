@@ -5,8 +5,9 @@ use secrecy::SecretString;
 
 use super::{
     ControlError,
+    database::open_store,
     keys::{ApiKeys, KeyError},
-    open_store, secret_token,
+    secret_token,
     settings::{DatabaseSettings, SettingsError, StateSettings},
     state_dir::StateDir,
     store::{ApiKeyRow, ProjectRow, Store, StoreError},

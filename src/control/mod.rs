@@ -9,6 +9,7 @@
 //!   v
 //! browsers   replays   keys   session_token   projects   proxy ── HTTP and WebSockets ──▶ agents
 //!   |    \       |       |      credentials ── secrets ── providers ── HTTPS ──▶ password managers
+//!   |     \      |       |                        └────── webhooks ─── HTTPS ──▶ your endpoints
 //!   v     \      v       v
 //! fleet    \   blobs   store (SQL)
 //!   |       └────────────▲
@@ -27,7 +28,6 @@
 use std::{net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
-use chrono::Utc;
 use tokio::net::TcpListener;
 use url::Url;
 use utoipa::openapi::OpenApi;
@@ -75,6 +75,7 @@ pub mod store;
 mod stored_files;
 mod tasks;
 pub mod trusted_proxies;
+pub mod webhooks;
 
 use audit::AuditLog;
 use auth_connections::AuthConnections;
@@ -98,12 +99,15 @@ use routes::{
     guard::Guard,
     sunset::{Sunset, enforce_sunset},
 };
-use services::{auth_connections, browsers, credentials, hosts, pools, proxy, registered_hosts};
+use services::{
+    auth_connections, browsers, hosts, pools, proxy, registered_hosts, services_with_secrets,
+};
 use session_token::SessionTokens;
-use settings::{Config, DatabaseConfig, FleetConfig, Settings};
+use settings::{Config, FleetConfig, Settings};
 use state_dir::StateDir;
 use store::Store;
 use stored_files::{open_blobs, stored_files};
+use webhooks::Webhooks;
 
 /// The name with which the default project is created: that of requests that do not name one.
 pub const DEFAULT_PROJECT: &str = "default";
@@ -132,6 +136,7 @@ pub struct Services {
     pub providers: Providers,
     pub filler: PageFiller,
     pub auth_connections: AuthConnections,
+    pub webhooks: Webhooks,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -180,6 +185,7 @@ extract_services! {
     providers: Providers,
     filler: PageFiller,
     auth_connections: AuthConnections,
+    webhooks: Webhooks,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -199,28 +205,6 @@ pub struct Started {
     /// Holds the lock of a PostgreSQL database.
     process_lock: Option<ProcessLockTask>,
     _lock: FileLock,
-}
-
-/// Opens and migrates the database. Creates the default project on first use. Refuses an empty
-/// database beside the blobs of an earlier one, of which `blobs` is the place.
-pub async fn open_store(
-    state_dir: &StateDir,
-    database: &DatabaseConfig,
-    blobs: Option<String>,
-) -> Result<Store, ControlError> {
-    let (store, _) = database::migrate_store(state_dir, database).await?;
-    let unused = state_dir.database();
-    if matches!(database, DatabaseConfig::Postgres(_)) && unused.exists() {
-        tracing::warn!(file = %unused.display(), "not used: control uses PostgreSQL");
-    }
-    if let Some(blobs) = blobs
-        && store.is_empty().await?
-    {
-        let database = store.name().to_owned();
-        return Err(ControlError::DatabaseLost { database, blobs });
-    }
-    store.default_project(DEFAULT_PROJECT, Utc::now()).await?;
-    Ok(store)
 }
 
 /// Returns the OpenAPI document of control. It includes the session routes of `agent`, which are
@@ -245,13 +229,14 @@ pub async fn start(
     let lock = state_dir.lock()?;
     let (listener, address) = bind(config.listen).await?;
     let (blobs, place) = open_blobs(&state_dir, &config.blobs).await?;
-    let store = open_store(&state_dir, &config.database, place).await?;
+    let store = database::open_store(&state_dir, &config.database, place).await?;
     let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
     let authority = config.registered_fleet.open_authority(&state_dir)?;
     let common = (&secret, &authority);
     let joined = processes::join(&store, &config, &state_dir, &blobs, common, &shutdown);
     let (store, membership) = joined.await?;
-    let (credentials, providers) = credentials(&config, &state_dir, &store).await?;
+    let opened = services_with_secrets(&config, &state_dir, &store, &shutdown);
+    let (credentials, providers, webhooks) = opened.await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
@@ -277,6 +262,7 @@ pub async fn start(
             auth_connections: auth_connections(&config, &store, (&credentials, &providers)),
             credentials,
             providers,
+            webhooks,
             store,
             browsers,
             replays,
@@ -287,15 +273,14 @@ pub async fn start(
             shutdown: shutdown.clone(),
         }),
     };
-    let process_lock = tasks::spawn(&control, &config, membership);
     Ok(Started {
+        process_lock: tasks::spawn(&control, &config, membership),
         control,
         config,
         state_dir,
         agent,
         listener,
         shutdown,
-        process_lock,
         _lock: lock,
     })
 }
@@ -409,18 +394,7 @@ fn router(control: &Control, agent: OpenApi, config: &Config, metrics: Metrics) 
         auditing: Auditing::new(control.audit.clone(), &app.document(), proxies),
     };
     let guard = from_fn_with_state(guard, routes::guard::guard);
-    let sunset = from_fn_with_state(sunset(config), enforce_sunset);
+    let sunset = Sunset::new(config.enforce_sunset, config.public_url.as_ref());
+    let sunset = from_fn_with_state(sunset, enforce_sunset);
     app.router(metrics, |routes| routes.layer(guard).layer(sunset))
-}
-
-fn sunset(config: &Config) -> Sunset {
-    let base_path = config.public_url.as_ref().map(Url::path);
-    Sunset {
-        is_enforced: config.enforce_sunset,
-        base_path: base_path
-            .unwrap_or_default()
-            .trim_end_matches('/')
-            .to_owned(),
-        clock: Utc::now,
-    }
 }

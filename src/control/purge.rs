@@ -13,6 +13,7 @@ use super::{
     processes::Leadership,
     replays::Replays,
     store::{PurgeClock, Store, StoreError},
+    webhooks::MAX_RETAINED,
 };
 use crate::{shutdown::Shutdown, system::process::boot::BootTime};
 
@@ -27,6 +28,9 @@ const MAX_OFF_TIME: TimeDelta = TimeDelta::days(7);
 
 /// The time after the end of a time step in which a site may accept its code, many times over.
 const TOTP_STEP_RETENTION: TimeDelta = TimeDelta::days(1);
+
+/// The retention period of a delivery to a webhook that has ended.
+const WEBHOOK_DELIVERY_RETENTION: TimeDelta = TimeDelta::days(30);
 
 /// The time by both clocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +93,16 @@ impl Purge {
         }
     }
 
-    /// Deletes what has expired at `now`, unless purges are suspended. Removes what interrupted
-    /// uploads left in any case, and settles the replays of hosts that are gone.
+    /// Deletes what has expired at `now`, unless purges are suspended. In any case removes what
+    /// interrupted uploads left, settles the replays of hosts that are gone, and deletes deliveries
+    /// to webhooks of which there are too many.
     pub async fn pass(&self, now: ClockReading) {
         self.replays.abort_interrupted_uploads().await;
         if let Err(error) = self.replays.take_over_from_gone_hosts().await {
             tracing::error!(%error, "cannot find the replays of hosts that are gone");
         }
+        let trimmed = self.store.trim_webhook_deliveries(MAX_RETAINED).await;
+        report("deliveries to webhooks beyond their limit", trimmed);
         let clock = match self.store.purge_clock().await {
             Ok(last) => advance(last.as_ref(), now),
             Err(error) => {
@@ -123,6 +130,10 @@ impl Purge {
             .store
             .purge_totp_steps(clock.wall - TOTP_STEP_RETENTION);
         report("used one-time codes", purged.await);
+        let purged = self
+            .store
+            .purge_webhook_deliveries(clock.wall - WEBHOOK_DELIVERY_RETENTION);
+        report("deliveries to webhooks", purged.await);
         let purged = self.store.purge_registered_hosts(before).await;
         report("gone and lost hosts", purged);
         report("ended processes", self.purge_processes(before).await);

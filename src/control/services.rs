@@ -20,21 +20,28 @@ use super::{
     settings::Config,
     state_dir::StateDir,
     store::Store,
+    webhooks::Webhooks,
 };
-use crate::{shutdown::Shutdown, system::identity::Authority};
+use crate::{
+    shutdown::Shutdown,
+    system::{identity::Authority, outbound::OutboundClient},
+};
 
-/// Returns the services of credentials and of their providers, if all keys that their secrets need
-/// are there.
-pub(super) async fn credentials(
+/// Returns the services that store secrets, if all keys that they need are there.
+pub(super) async fn services_with_secrets(
     config: &Config,
     state_dir: &StateDir,
     store: &Store,
-) -> Result<(StoredCredentials, Providers), ControlError> {
+    shutdown: &Shutdown,
+) -> Result<(StoredCredentials, Providers, Webhooks), ControlError> {
     let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
     let secrets = Secrets::open(store.clone(), ring).await?;
-    let providers = Providers::open(&config.providers, store, &secrets)?;
+    let settings = &config.providers;
+    let client = OutboundClient::new(settings.outbound_options())?;
+    let providers = Providers::new(settings, client.clone(), store, &secrets);
+    let webhooks = Webhooks::new(settings, client, store, &secrets, shutdown);
     let credentials = StoredCredentials::new(store.clone(), secrets);
-    Ok((credentials, providers))
+    Ok((credentials, providers, webhooks))
 }
 
 /// Returns the service of the hosts of both fleets.

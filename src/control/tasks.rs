@@ -52,6 +52,7 @@ pub(super) fn spawn(
     shutdown.spawn(control.pools.clone().reconcile(leadership));
     shutdown.spawn(control.pools.clone().dispatch());
     shutdown.spawn(control.browsers.clone().record_use());
+    shutdown.spawn(control.webhooks.clone().deliver());
     if let Some(hints) = hints {
         let listeners = Listeners {
             keys: control.keys.clone(),

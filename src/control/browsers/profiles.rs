@@ -197,7 +197,7 @@ impl Browsers {
             Err(error) => {
                 tracing::error!(browser = %id, %profile, %error, "profile not saved");
                 let reason = error.public_reason();
-                let recorded = store.record_save_failure(&profile, &reason, Utc::now());
+                let recorded = store.record_save_failure(&profile, id, &reason, Utc::now());
                 if let Err(error) = recorded.await {
                     tracing::error!(%profile, %error, "cannot record that a profile was not saved");
                 }

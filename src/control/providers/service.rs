@@ -26,7 +26,7 @@ use crate::{
             UniqueConstraint,
         },
     },
-    system::outbound::{OutboundClient, OutboundSetupError},
+    system::outbound::OutboundClient,
 };
 
 /// The most providers of the organization.
@@ -85,23 +85,19 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Returns the service. Reads the certificates of authorities, which blocks.
-    ///
-    /// # Errors
-    /// If the certificates cannot be read.
-    pub fn open(
+    /// Returns the service, which sends its requests with a client.
+    pub fn new(
         config: &ProviderSettingsConfig,
+        client: OutboundClient,
         store: &Store,
         secrets: &Secrets,
-    ) -> Result<Providers, OutboundSetupError> {
-        let options = config.outbound_options();
-        let client = OutboundClient::new(options)?;
-        Ok(Providers {
+    ) -> Providers {
+        Providers {
             store: store.clone(),
             secrets: secrets.clone(),
             clients: ProviderClients::new(client, ProviderTimings::default()),
             defaults: Arc::new(config.defaults.clone()),
-        })
+        }
     }
 
     /// Returns the clients, which find items.

@@ -13,8 +13,9 @@ use crate::{
 /// The options of credential providers.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProviderSettings {
-    /// Addresses or networks, separated by commas, that requests to credential providers may reach
-    /// besides the public internet, also without TLS [default: none, with `berth dev` this machine]
+    /// Addresses or networks, separated by commas, that requests to credential providers and
+    /// webhooks may reach besides the public internet, also without TLS [default: none, with `berth
+    /// dev` this machine]
     #[arg(
         long,
         env = "BERTH_ALLOW_NETWORKS",
@@ -23,7 +24,8 @@ pub struct ProviderSettings {
     )]
     pub allow_networks: Vec<AllowedNetwork>,
 
-    /// PEM file with authorities that certify credential providers besides those of the system
+    /// PEM file with authorities that certify credential providers and webhooks besides those of
+    /// the system
     #[arg(long, env = "BERTH_PROVIDER_CA_FILE", value_name = "FILE")]
     pub provider_ca_file: Option<PathBuf>,
 

@@ -9,6 +9,7 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use http::{HeaderMap, HeaderName, HeaderValue, header::LINK};
+use url::Url;
 use utoipa::openapi::{
     Deprecated, Header, Object, OpenApi, RefOr, header::HeaderBuilder, schema::Type,
 };
@@ -38,6 +39,15 @@ pub struct Sunset {
 }
 
 impl Sunset {
+    pub fn new(is_enforced: bool, public_url: Option<&Url>) -> Sunset {
+        let base_path = public_url.map(Url::path).unwrap_or_default();
+        Sunset {
+            is_enforced,
+            base_path: base_path.trim_end_matches('/').to_owned(),
+            clock: Utc::now,
+        }
+    }
+
     /// Returns whether the deprecated routes are gone.
     fn is_over(&self) -> bool {
         self.is_enforced && (self.clock)().timestamp() >= SUNSET_TIMESTAMP

@@ -2,7 +2,7 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
-//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`],
+//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`], [`webhooks`],
 //!   [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
@@ -22,6 +22,7 @@ use std::{path::Path, sync::Arc};
 use chrono::{DateTime, TimeZone, Utc};
 use hints::HintSender;
 use sea_orm::{DatabaseConnection, EntityTrait};
+use tokio::sync::Notify;
 
 mod api_keys;
 mod audit_logs;
@@ -60,6 +61,7 @@ pub(crate) mod test_database;
 #[cfg(test)]
 mod tests;
 mod totp_steps;
+mod webhooks;
 
 pub use api_keys::{
     ApiKeyRecord, ApiKeyRow, Authorized, CallerKey, KeyCreator, KeyListing, KeyOrder,
@@ -104,6 +106,10 @@ pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use registered_hosts::{HostMachine, NewRegisteredHost, RegisteredHostRow};
 pub use replays::{ReplayEnd, ReplayRow};
+pub use webhooks::{
+    CreateWebhookOutcome, WebhookAttempt, WebhookClaim, WebhookDeliveryListing, WebhookDeliveryRow,
+    WebhookRow,
+};
 
 /// A handle to the database. Clones share its connections.
 #[derive(Clone)]
@@ -119,6 +125,8 @@ pub struct Store {
     process: Option<ControlProcessId>,
     /// Reaches the other processes, if there may be any.
     hints: Option<HintSender>,
+    /// Notified when deliveries to webhooks were recorded.
+    new_deliveries: Arc<Notify>,
 }
 
 impl Store {
@@ -205,6 +213,7 @@ impl Store {
             name: name.into(),
             process: None,
             hints: None,
+            new_deliveries: Arc::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, PaginatorTrait, QueryFilter,
-    QueryOrder, QuerySelect, QueryTrait,
+    QueryOrder, QuerySelect, QueryTrait, TransactionTrait,
     sea_query::{Expr, OnConflict, SelectStatement},
 };
 
@@ -15,6 +15,7 @@ use super::{
     from_millis,
     hosts::{fleet_text, state_text as host_state_text},
     to_millis,
+    webhooks::events::record_replay_moved,
 };
 use crate::{
     api::{
@@ -107,7 +108,7 @@ fn parse_reason(text: &str) -> Result<ReplayEndReason, StoreError> {
     found.ok_or_else(|| corrupt("replay end reason", text))
 }
 
-fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
+pub(super) fn to_row(row: replay::Model) -> Result<ReplayRow, StoreError> {
     let natural = |value: i64| u64::try_from(value).map_err(|_| corrupt("replay", value));
     Ok(ReplayRow {
         id: row.id.parse().map_err(|_| corrupt("replay id", &row.id))?,
@@ -207,7 +208,13 @@ impl Store {
         if let Some(size) = end.size_bytes {
             update = update.col_expr(replay::Column::SizeBytes, Expr::value(to_column(size)));
         }
-        Ok(update.exec(&self.writer).await?.rows_affected > 0)
+        let transaction = self.writer.begin().await?;
+        if update.exec(&transaction).await?.rows_affected == 0 {
+            return Ok(false);
+        }
+        let events = record_replay_moved(&transaction, id, to).await?;
+        self.commit_with_events(transaction, events).await?;
+        Ok(true)
     }
 
     pub async fn find_replay(&self, id: &ReplayId) -> Result<Option<ReplayRow>, StoreError> {

@@ -31,6 +31,7 @@ async fn with_one_connection(database: &TestDatabase) -> Store {
         name: "test".into(),
         process: None,
         hints: None,
+        new_deliveries: Arc::default(),
     }
 }
 

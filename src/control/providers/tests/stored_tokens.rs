@@ -3,13 +3,16 @@
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 
-use crate::control::{
-    providers::{
-        service::{ProviderServiceError, Providers},
-        settings::ProviderSettingsConfig,
+use crate::{
+    control::{
+        providers::{
+            service::{ProviderServiceError, Providers},
+            settings::ProviderSettingsConfig,
+        },
+        secrets::{SecretError, Secrets, key_ring::KeyRing},
+        store::{ProviderRow, test_database::TestDatabase},
     },
-    secrets::{SecretError, Secrets, key_ring::KeyRing},
-    store::{ProviderRow, test_database::TestDatabase},
+    system::outbound::tests::loopback_client,
 };
 
 async fn create(providers: &Providers, number: u8) -> ProviderRow {
@@ -39,7 +42,8 @@ async fn token_of_another_row_address_or_revision_and_flipped_bits_are_rejected(
     let store = database.open().await;
     let ring = KeyRing::parse(&SecretString::from("1".repeat(64))).unwrap();
     let secrets = Secrets::open(store.clone(), ring).await.unwrap();
-    let providers = Providers::open(&ProviderSettingsConfig::default(), &store, &secrets).unwrap();
+    let (config, client) = (ProviderSettingsConfig::default(), loopback_client());
+    let providers = Providers::new(&config, client, &store, &secrets);
     let rows = [create(&providers, 0).await, create(&providers, 1).await];
     for [own, other] in [[0, 1], [1, 0]] {
         let (row, other) = (&rows[own], &rows[other]);

@@ -8,6 +8,7 @@ mod api_keys;
 pub(super) mod credential_providers;
 mod limits;
 mod projects;
+mod webhooks;
 
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
@@ -15,4 +16,5 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
         .merge(api_keys::router())
         .merge(credential_providers::router())
         .merge(projects::router())
+        .merge(webhooks::router())
 }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait,
-    ActiveValue::Set,
-    ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, DbErr, EntityTrait, QueryFilter,
-    TransactionTrait, UpdateMany,
-    sea_query::{Expr, Func},
+    ActiveModelTrait, ActiveValue::Set, ColumnTrait, Condition, ConnectionTrait,
+    DatabaseTransaction, DbErr, EntityTrait, QueryFilter, TransactionTrait, UpdateMany,
+    sea_query::Expr,
 };
 
 use super::{
@@ -29,6 +27,7 @@ use crate::{
             },
             projects::lock_active_project,
             to_millis,
+            webhooks::events::{RecordedEvents, record_browser_created, record_browser_ended},
         },
     },
 };
@@ -120,6 +119,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let generation = to_generation_column(generation)?;
+        let transaction = self.writer.begin().await?;
         let changed = browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(ACTIVE))
             .col_expr(browser::Column::HostId, Expr::value(host.as_str()))
@@ -127,9 +127,14 @@ impl Store {
             .col_expr(browser::Column::UsedAt, Expr::value(to_millis(now)))
             .filter(browser::Column::Id.eq(id.to_string()))
             .filter(browser::Column::State.eq(CREATING))
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
-        Ok(changed.rows_affected > 0)
+        if changed.rows_affected == 0 {
+            return Ok(false);
+        }
+        let events = record_browser_created(&transaction, id).await?;
+        self.commit_with_events(transaction, events).await?;
+        Ok(true)
     }
 
     /// Records that browsers were in use at `now`, unless a later use is recorded.
@@ -204,11 +209,14 @@ impl Store {
         withdrawing: UpdateMany<browser::Entity>,
         id: &BrowserId,
     ) -> Result<bool, StoreError> {
-        let is_withdrawn = withdrawing.exec(&self.writer).await?.rows_affected > 0;
-        if is_withdrawn {
-            self.hint(Hint::Browser(id.clone()));
+        let transaction = self.writer.begin().await?;
+        if withdrawing.exec(&transaction).await?.rows_affected == 0 {
+            return Ok(false);
         }
-        Ok(is_withdrawn)
+        let events = record_browser_ended(&transaction, id).await?;
+        self.commit_with_events(transaction, events).await?;
+        self.hint(Hint::Browser(id.clone()));
+        Ok(true)
     }
 
     /// Makes this process the one that ends a browser, unless that is no longer `process`.
@@ -244,27 +252,20 @@ impl Store {
         reason: EndReason,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        let or = |column: browser::Column, value: Expr| Func::coalesce([Expr::col(column), value]);
-        let reason = Expr::value(end_reason_text(reason));
-        let now = Expr::value(to_millis(now));
         let transaction = self.writer.begin().await?;
+        let withdrawing = self.withdrawing(id, reason, now);
+        let events = match withdrawing.exec(&transaction).await?.rows_affected {
+            0 => RecordedEvents::default(),
+            _ => record_browser_ended(&transaction, id).await?,
+        };
         browser::Entity::update_many()
             .col_expr(browser::Column::State, Expr::value(DELETED))
-            .col_expr(
-                browser::Column::EndReason,
-                or(browser::Column::EndReason, reason).into(),
-            )
-            .col_expr(browser::Column::LiveName, Expr::value(None::<String>))
-            .col_expr(
-                browser::Column::DeletedAt,
-                or(browser::Column::DeletedAt, now).into(),
-            )
             .filter(browser::Column::Id.eq(id.to_string()))
-            .filter(browser::Column::State.is_in([ACTIVE, DELETING]))
+            .filter(browser::Column::State.eq(DELETING))
             .exec(&transaction)
             .await?;
         delete_write_lock(&transaction, id).await?;
-        Ok(transaction.commit().await?)
+        self.commit_with_events(transaction, events).await
     }
 
     /// Deletes the row of a browser that is being created. Returns false if it is not.

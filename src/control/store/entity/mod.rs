@@ -29,3 +29,5 @@ pub mod purge_clock;
 pub mod replay;
 pub mod retired_key;
 pub mod totp_step;
+pub mod webhook;
+pub mod webhook_delivery;

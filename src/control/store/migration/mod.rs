@@ -33,6 +33,7 @@ mod m0019_secrets;
 mod m0020_credentials;
 mod m0021_credential_providers;
 mod m0022_auth_connections;
+mod m0023_webhooks;
 
 pub(crate) struct Migrator;
 
@@ -62,6 +63,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0020_credentials::Migration),
             Box::new(m0021_credential_providers::Migration),
             Box::new(m0022_auth_connections::Migration),
+            Box::new(m0023_webhooks::Migration),
         ]
     }
 }

@@ -25,9 +25,10 @@ use super::{
     projects::lock_active_project,
     search::contains,
     to_millis,
+    webhooks::events::record_profile_not_saved,
 };
 use crate::api::{
-    ids::{ProfileId, ProjectId},
+    ids::{BrowserId, ProfileId, ProjectId},
     profiles::ArchiveContent,
 };
 
@@ -355,21 +356,27 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Records why a save failed.
+    /// Records why an ending browser was not saved.
     pub async fn record_save_failure(
         &self,
         id: &ProfileId,
+        browser: &BrowserId,
         reason: &str,
         now: DateTime<Utc>,
     ) -> Result<(), StoreError> {
-        profile::Entity::update_many()
+        let transaction = self.writer.begin().await?;
+        let recorded = profile::Entity::update_many()
             .col_expr(profile::Column::SaveError, Expr::value(reason))
             .col_expr(profile::Column::SaveFailedAt, Expr::value(to_millis(now)))
             .filter(profile::Column::Id.eq(id.as_str()))
             .filter(profile::Column::DeletedAt.is_null())
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
-        Ok(())
+        if recorded.rows_affected == 0 {
+            return Ok(());
+        }
+        let events = record_profile_not_saved(&transaction, id, browser, reason).await?;
+        self.commit_with_events(transaction, events).await
     }
 }
 

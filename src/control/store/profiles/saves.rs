@@ -16,11 +16,13 @@ use crate::{
     api::{
         ids::{BrowserId, ProfileId},
         profiles::ArchiveContent,
+        webhooks::SavedProfile,
     },
     control::store::{
         Store, StoreError, corrupt,
         entity::{profile, profile_operation, profile_version},
         to_millis,
+        webhooks::events::{RecordedEvents, record_profile_saved},
     },
 };
 
@@ -35,6 +37,17 @@ pub enum SaveSource<'a> {
     Upload,
 }
 
+impl SaveSource<'_> {
+    fn browser(self) -> Option<BrowserId> {
+        match self {
+            SaveSource::EndingBrowser(browser) | SaveSource::Browser(browser) => {
+                Some(browser.clone())
+            }
+            SaveSource::Upload => None,
+        }
+    }
+}
+
 /// A save in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileSave {
@@ -42,6 +55,8 @@ pub struct ProfileSave {
     pub profile_id: ProfileId,
     /// The current version when the save began.
     pub base_version: u64,
+    /// The browser that is saved. `None` if a client uploads.
+    pub browser: Option<BrowserId>,
 }
 
 /// The result of beginning a save. Except for `Started`, nothing was changed.
@@ -123,6 +138,7 @@ impl Store {
             id: operation.id,
             profile_id: profile.clone(),
             base_version: natural(operation.base_version)?,
+            browser: source.browser(),
         }))
     }
 
@@ -137,12 +153,9 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<Option<PublishedVersion>, StoreError> {
         let transaction = self.writer.begin().await?;
-        if lock_profile(&transaction, &save.profile_id)
-            .await?
-            .is_none()
-        {
+        let Some(profile) = lock_profile(&transaction, &save.profile_id).await? else {
             return Ok(None);
-        }
+        };
         let ended = profile_operation::Entity::delete_by_id(&save.id)
             .exec(&transaction)
             .await?;
@@ -155,9 +168,22 @@ impl Store {
             return Ok(None);
         }
         let retired_blobs = retire(&transaction, &row, kept).await?;
-        transaction.commit().await?;
+        let number = natural(row.number)?;
+        let events = match &save.browser {
+            Some(browser) => {
+                let saved = SavedProfile {
+                    session_id: browser.clone(),
+                    profile_id: save.profile_id.clone(),
+                    version: number,
+                    size_bytes: new.size_bytes,
+                };
+                record_profile_saved(&transaction, &profile.project_id, saved).await?
+            }
+            None => RecordedEvents::default(),
+        };
+        self.commit_with_events(transaction, events).await?;
         Ok(Some(PublishedVersion {
-            number: natural(row.number)?,
+            number,
             retired_blobs,
         }))
     }
