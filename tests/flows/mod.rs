@@ -51,3 +51,4 @@ mod sessions;
 mod stored_secrets;
 mod system;
 mod tunnel;
+mod webhooks;

@@ -36,5 +36,6 @@ pub mod state;
 pub mod url_log;
 pub mod video;
 pub mod wait;
+pub mod webhook_receiver;
 pub mod websocket;
 pub mod xrecord;

@@ -2,6 +2,7 @@
 
 mod several_processes;
 mod upgrade;
+mod webhooks;
 
 use std::{fs, process::Stdio};
 

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     encodings::{PlantedSecret, from_hex},
     outputs::ObservedClient,
+    plant_webhooks::use_webhooks,
     search::OutputKind,
 };
 use crate::support::{
@@ -48,7 +49,7 @@ const USER_NAME: &str = "canary+of/a user name@example";
 const PASSWORD: &str = "canary of a \"password\" \\ <ü&%>";
 const TOTP_SECRET: &str = "CANARYOFASEEDCANARYOFASEED234567";
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().expect("a string").to_owned()
 }
 
@@ -81,6 +82,7 @@ pub(super) async fn plant_all(
     let leased = use_pool_and_profile(client).await;
     let codes = use_credentials(client).await;
     let (form_codes, filled) = use_provider_and_fill(client).await;
+    let webhook_secrets = use_webhooks(client).await;
     use_blob_store(client, s3).await;
     for browser in [&id, &filled] {
         read_events(client, browser).await;
@@ -129,6 +131,7 @@ pub(super) async fn plant_all(
         ("the typed text", TYPED),
         ("the copied text", COPIED),
     ]);
+    secrets.extend(webhook_secrets);
     if let (Some(database), Some((_, url))) = (dev.postgres(), dev.variables()) {
         let password = database.password.as_str();
         secrets.extend(texts(&[
