@@ -15,6 +15,7 @@ use super::{
     entity::auth_connection::{self, Column},
     from_millis,
     projects::{lock_active_project, lock_organization},
+    revision_column,
     search::contains,
     to_millis,
 };
@@ -196,7 +197,7 @@ impl AuthConnectionRow {
             last_auth_at: self.last_auth_at.map(to_millis),
             last_auth_check_at: self.last_auth_check_at.map(to_millis),
             browser_id: self.browser_id.as_ref().map(BrowserId::to_string),
-            revision: signed(self.revision)?,
+            revision: revision_column(self.revision)?,
             created_at: to_millis(self.created_at),
             updated_at: to_millis(self.updated_at),
         })
@@ -305,10 +306,6 @@ impl Store {
     pub async fn count_auth_connections(&self) -> Result<u64, StoreError> {
         count_all(&self.db).await
     }
-}
-
-fn signed(revision: u64) -> Result<i64, StoreError> {
-    i64::try_from(revision).map_err(|_| corrupt("revision", revision))
 }
 
 fn of_project(project: &ProjectId) -> Select<auth_connection::Entity> {

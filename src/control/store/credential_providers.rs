@@ -8,8 +8,8 @@ use sea_orm::{
 
 use super::{
     Store, StoreError, auth_connections::rename_provider_of_connections, corrupt,
-    entity::credential_provider, from_millis, projects::lock_organization, search::contains,
-    to_millis,
+    entity::credential_provider, from_millis, projects::lock_organization, revision_column,
+    search::contains, to_millis,
 };
 use crate::api::{credential_providers::ProviderType, ids::ProviderId};
 
@@ -94,8 +94,8 @@ impl Store {
             enabled: row.enabled,
             priority: row.priority.into(),
             cache_ttl_seconds: row.cache_ttl_seconds.into(),
-            revision: signed(row.revision)?,
-            token_revision: signed(row.token_revision)?,
+            revision: revision_column(row.revision)?,
+            token_revision: revision_column(row.token_revision)?,
             token_key_version: row.token_key_version.into(),
             sealed_token: row.sealed_token.clone(),
             created_at: to_millis(row.created_at),
@@ -176,10 +176,13 @@ impl Store {
                 Column::CacheTtlSeconds,
                 Expr::value(i64::from(row.cache_ttl_seconds)),
             )
-            .col_expr(Column::Revision, Expr::value(signed(row.revision)?))
+            .col_expr(
+                Column::Revision,
+                Expr::value(revision_column(row.revision)?),
+            )
             .col_expr(
                 Column::TokenRevision,
-                Expr::value(signed(row.token_revision)?),
+                Expr::value(revision_column(row.token_revision)?),
             )
             .col_expr(
                 Column::TokenKeyVersion,
@@ -191,7 +194,7 @@ impl Store {
             )
             .col_expr(Column::UpdatedAt, Expr::value(to_millis(row.updated_at)))
             .filter(Column::Id.eq(row.id.as_str()))
-            .filter(Column::Revision.eq(signed(before.revision)?))
+            .filter(Column::Revision.eq(revision_column(before.revision)?))
             .exec(&transaction)
             .await?;
         if updated.rows_affected == 0 {
@@ -210,8 +213,4 @@ impl Store {
         let deleted = credential_provider::Entity::delete_by_id(id.as_str());
         Ok(deleted.exec(&self.writer).await?.rows_affected > 0)
     }
-}
-
-fn signed(revision: u64) -> Result<i64, StoreError> {
-    i64::try_from(revision).map_err(|_| corrupt("revision", revision))
 }

@@ -16,6 +16,7 @@ use super::{
     entity::{credential, credential_field},
     from_millis,
     projects::lock_active_project,
+    revision_column,
     search::{contains, ends_with},
     to_millis,
     totp_steps::delete_totp_step,
@@ -163,7 +164,7 @@ impl Store {
             totp_algorithm: row.totp.map(|totp| totp.algorithm.as_str().to_owned()),
             totp_digits: row.totp.map(|totp| totp.digits.into()),
             totp_period: row.totp.map(|totp| totp.period.into()),
-            revision: signed(row.revision)?,
+            revision: revision_column(row.revision)?,
             created_at: to_millis(row.created_at),
             updated_at: to_millis(row.updated_at),
         };
@@ -348,7 +349,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let transaction = self.writer.begin().await?;
-        let (id, revision) = (&row.id, signed(row.revision)?);
+        let (id, revision) = (&row.id, revision_column(row.revision)?);
         let mut update = credential::Entity::update_many()
             .col_expr(credential::Column::Revision, Expr::value(revision + 1))
             .col_expr(credential::Column::UpdatedAt, Expr::value(to_millis(now)));
@@ -430,7 +431,7 @@ async fn insert_fields(
         let row = credential_field::Model {
             credential_id: id.to_string(),
             field: field.field,
-            revision: signed(field.revision)?,
+            revision: revision_column(field.revision)?,
             key_version: field.key_version.into(),
             sealed: field.sealed,
         };
@@ -440,10 +441,6 @@ async fn insert_fields(
         .exec_without_returning(transaction)
         .await?;
     Ok(())
-}
-
-fn signed(revision: u64) -> Result<i64, StoreError> {
-    i64::try_from(revision).map_err(|_| corrupt("revision", revision))
 }
 
 fn of_project(project: &ProjectId) -> Select<credential::Entity> {

@@ -301,6 +301,11 @@ fn from_millis(millis: i64) -> Result<DateTime<Utc>, StoreError> {
         .ok_or_else(|| corrupt("time", millis))
 }
 
+/// Converts a revision to its column.
+fn revision_column(revision: u64) -> Result<i64, StoreError> {
+    i64::try_from(revision).map_err(|_| corrupt("revision", revision))
+}
+
 fn corrupt(field: &'static str, value: impl ToString) -> StoreError {
     StoreError::Corrupt {
         field,

@@ -17,7 +17,7 @@ use super::{
     entity::{webhook, webhook_delivery},
     from_millis,
     projects::lock_organization,
-    to_millis,
+    revision_column, to_millis,
 };
 use crate::api::{
     ids::WebhookId,
@@ -109,8 +109,8 @@ impl Store {
             url: row.url.clone(),
             events: events_text(&row.events),
             disabled_reason: row.disabled_reason.map(|reason| reason.as_str().to_owned()),
-            revision: signed(row.revision)?,
-            secret_revision: signed(row.secret_revision)?,
+            revision: revision_column(row.revision)?,
+            secret_revision: revision_column(row.secret_revision)?,
             secret_key_version: row.secret_key_version.into(),
             sealed_secret: row.sealed_secret.clone(),
             claimed_by: None,
@@ -163,10 +163,13 @@ impl Store {
             .col_expr(Column::Url, Expr::value(row.url.as_str()))
             .col_expr(Column::Events, Expr::value(events_text(&row.events)))
             .col_expr(Column::DisabledReason, Expr::value(reason))
-            .col_expr(Column::Revision, Expr::value(signed(row.revision)?))
+            .col_expr(
+                Column::Revision,
+                Expr::value(revision_column(row.revision)?),
+            )
             .col_expr(
                 Column::SecretRevision,
-                Expr::value(signed(row.secret_revision)?),
+                Expr::value(revision_column(row.secret_revision)?),
             )
             .col_expr(Column::SecretKeyVersion, Expr::value(key_version))
             .col_expr(
@@ -175,7 +178,7 @@ impl Store {
             )
             .col_expr(Column::UpdatedAt, Expr::value(to_millis(row.updated_at)))
             .filter(Column::Id.eq(row.id.as_str()))
-            .filter(Column::Revision.eq(signed(row.revision)? - 1))
+            .filter(Column::Revision.eq(revision_column(row.revision)? - 1))
             .exec(&self.writer)
             .await?;
         Ok(updated.rows_affected > 0)
@@ -246,8 +249,4 @@ fn event_names(text: &str) -> impl Iterator<Item = &str> {
 fn events_text(events: &[WebhookEventType]) -> String {
     let names: Vec<&str> = events.iter().map(|event| event.as_str()).collect();
     names.join(" ")
-}
-
-fn signed(revision: u64) -> Result<i64, StoreError> {
-    i64::try_from(revision).map_err(|_| corrupt("revision", revision))
 }
