@@ -90,11 +90,13 @@ pub struct UpdateAuthConnection {
     #[deserr(default)]
     #[schema(value_type = Option<String>, max_length = 4096)]
     pub login_url: FieldChange<LoginUrl>,
-    /// New credential.
+    /// New credential. That of the connection stays, even if it does not exist any more.
     #[deserr(default)]
     #[schema(value_type = Option<ConnectionCredentialFields>)]
     pub credential: FieldChange<ConnectionCredential>,
-    /// New list of further domains. Up to 32.
+    /// New list of further domains. Up to 32. One that is not in the present list needs
+    /// `credential` in the same request if the connection has one, because that would be entered
+    /// in its pages, too.
     #[deserr(default)]
     #[schema(value_type = Option<Vec<String>>, max_items = 32)]
     pub allowed_domains: FieldChange<AllowedDomains>,

@@ -27,12 +27,17 @@ pub(super) struct KnownCredentials {
 }
 
 impl AuthConnections {
-    /// Checks that the credential of a request exists and is for the site of a connection.
+    /// Checks that the credential of a request exists and is for the site of a connection, unless
+    /// it is that of the connection already.
     pub(super) async fn resolve(
         &self,
         row: &AuthConnectionRow,
         credential: &ConnectionCredential,
     ) -> Result<CredentialReference, AuthConnectionError> {
+        let unchanged = as_named(credential);
+        if row.settings.credential.as_ref() == Some(&unchanged) {
+            return Ok(unchanged);
+        }
         match credential {
             ConnectionCredential::Named(name) => {
                 let credential = self.credentials.get(&row.project_id, name.as_str()).await;
@@ -106,6 +111,22 @@ impl AuthConnections {
                 .extend(enabled.map(|provider| provider.name));
         }
         Ok(known)
+    }
+}
+
+/// Returns the reference of a request that has the names of its credential and its provider, as
+/// responses have them.
+fn as_named(credential: &ConnectionCredential) -> CredentialReference {
+    let text = |reference: &ReferenceText| reference.as_str().to_owned();
+    match credential {
+        ConnectionCredential::Named(name) => CredentialReference::Credential(text(name)),
+        ConnectionCredential::Item { provider, path } => CredentialReference::Item {
+            provider: text(provider),
+            path: text(path),
+        },
+        ConnectionCredential::ProviderMatch { provider } => CredentialReference::ProviderMatch {
+            provider: text(provider),
+        },
     }
 }
 

@@ -47,6 +47,8 @@ pub enum AuthConnectionError {
     /// The name of the field is `domain` or `profile_name`.
     #[error("{0} cannot be changed")]
     FixedField(&'static str),
+    #[error("credential is required with a further allowed domain")]
+    CredentialRequired,
     #[error("login_url {0}")]
     InvalidLoginUrl(&'static str),
     #[error("no credential with that name or id")]
@@ -268,6 +270,7 @@ impl AuthConnections {
                 names.map(str::to_owned).collect()
             }
         };
+        check_further_domains(current, request, &allowed_domains)?;
         let login_url = match &request.login_url {
             FieldChange::Unchanged => current.login_url.clone(),
             FieldChange::Remove => None,
@@ -324,6 +327,22 @@ fn check_fixed_fields(
         return Err(AuthConnectionError::FixedField("profile_name"));
     }
     Ok(())
+}
+
+/// Rejects a further domain in whose pages the stored credential would be entered, unless the
+/// request names the credential, too.
+fn check_further_domains(
+    current: &AuthConnectionSettings,
+    request: &UpdateAuthConnection,
+    allowed_domains: &[String],
+) -> Result<(), AuthConnectionError> {
+    let is_further = |domain: &String| !current.allowed_domains.contains(domain);
+    let keeps_credential =
+        current.credential.is_some() && request.credential == FieldChange::Unchanged;
+    match keeps_credential && allowed_domains.iter().any(is_further) {
+        true => Err(AuthConnectionError::CredentialRequired),
+        false => Ok(()),
+    }
 }
 
 fn check_login_url(

@@ -94,6 +94,10 @@ impl From<AuthConnectionError> for ApiError {
             AuthConnectionError::FixedField(field) => {
                 ApiError::bad_field(field, "cannot be changed")
             }
+            AuthConnectionError::CredentialRequired => ApiError::bad_field(
+                "allowed_domains",
+                "needs credential in the same request for a further domain",
+            ),
             AuthConnectionError::InvalidLoginUrl(rule) => ApiError::bad_field("login_url", rule),
             error @ (AuthConnectionError::CredentialNotFound
             | AuthConnectionError::CredentialOfOtherDomain { .. }) => {

@@ -14,13 +14,13 @@ async fn settings_are_changed_and_removed() {
     let path = path(&created);
     let changes = [
         ("login_url", json!("https://www.example.com/login")),
+        ("allowed_domains", json!(["a.example", "b.example"])),
         ("credential", json!({"name": "admin"})),
         ("credential", json!({"provider": "vault", "auto": true})),
         (
             "credential",
             json!({"provider": "vault", "path": "Team/Shop"}),
         ),
-        ("allowed_domains", json!(["a.example", "b.example"])),
         ("allowed_domains", json!(["b.example"])),
         ("health_checks", json!(false)),
         ("health_check_interval", json!(86_400)),
@@ -73,6 +73,66 @@ async fn record_can_be_sent_back() {
     }
     let empty = dev.patch(&path(&created), json!({"login_url": ""})).await;
     assert_eq!(empty.body.get("login_url"), None);
+    // Also with a credential or a provider that does not exist any more.
+    let provider = provider(&dev, "vault").await;
+    let provider = provider["id"].as_str().unwrap();
+    let of_provider = json!({"provider": "vault", "auto": true});
+    let item = json!({"provider": "vault", "path": "Team/Shop"});
+    let mut connections = vec![empty.body];
+    for (profile, credential) in [("mall", of_provider), ("store", item)] {
+        let settings = json!({ "credential": credential });
+        connections.push(create(&dev, "example.com", profile, settings).await);
+    }
+    for resource in [
+        "/credentials/admin",
+        &format!("/org/credential_providers/{provider}"),
+    ] {
+        assert_eq!(dev.delete(resource).await.status, 204);
+    }
+    for connection in connections {
+        let path = path(&connection);
+        let record = dev.get(&path).await.body;
+        assert_eq!(record["credential"], connection["credential"]);
+        let unchanged = dev.patch(&path, record.clone()).await;
+        assert_eq!(unchanged.status, 200, "{}", unchanged.body);
+        assert_eq!(unchanged.body, record);
+    }
+    let other = json!({"credential": {"name": "other"}});
+    let other = dev.patch(&path(&created), other).await;
+    assert_eq!(other.bad_fields(), ["credential.name"]);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn further_domain_needs_the_credential() {
+    let dev = Dev::start().await;
+    credential(&dev, "admin", "example.com").await;
+    let settings = json!({
+        "credential": {"name": "admin"},
+        "allowed_domains": ["a.example", "b.example"],
+    });
+    let created = create(&dev, "example.com", "shop", settings).await;
+    let path = path(&created);
+    let further = json!({"allowed_domains": ["a.example", "evil.example"]});
+    let refused = dev.patch(&path, further.clone()).await;
+    refused.assert_error(400, "bad_request");
+    assert_eq!(refused.bad_fields(), ["allowed_domains"]);
+    assert_eq!(dev.get(&path).await.body, created);
+    // Fewer domains, or the same ones, do not.
+    for fewer in [json!(["b.example", "a.example"]), json!(["b.example"])] {
+        let changed = dev.patch(&path, json!({"allowed_domains": fewer})).await;
+        assert_eq!(changed.body["allowed_domains"], fewer);
+    }
+    for credential in [json!({"name": "admin"}), json!(null)] {
+        let mut request = further.clone();
+        request["credential"] = credential;
+        let changed = dev.patch(&path, request).await;
+        assert_eq!(changed.body["allowed_domains"], further["allowed_domains"]);
+    }
+    // Now it has no credential.
+    let more = json!({"allowed_domains": ["c.example"]});
+    let changed = dev.patch(&path, more).await;
+    assert_eq!(changed.status, 200, "{}", changed.body);
     dev.finish().await;
 }
 
