@@ -48,6 +48,13 @@ impl TestDatabase {
         }
     }
 
+    /// Runs statements on another connection.
+    pub(crate) async fn execute(&self, statements: &str) {
+        let db = self.connect().await;
+        db.execute_unprepared(statements).await.unwrap();
+        db.close().await.unwrap();
+    }
+
     /// Returns the address of a PostgreSQL database.
     pub(crate) fn config(&self) -> Option<PostgresConfig> {
         let database = self.postgres.as_ref()?;

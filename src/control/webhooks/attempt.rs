@@ -93,7 +93,8 @@ impl Inner {
         (attempts < MAX_ATTEMPTS).then_some(delay)
     }
 
-    /// Returns the record of an attempt, with the time of the next one unless it is the last.
+    /// Returns the record of an attempt, with the time of the next one unless it is the last. Also
+    /// if the endpoint is gone: the webhook may have another one by now, else it is disabled.
     pub(super) fn record_of(
         &self,
         outcome: Outcome,
@@ -101,7 +102,7 @@ impl Inner {
         may_retry: bool,
     ) -> WebhookAttempt {
         let is_delivered = outcome.is_delivered();
-        let delay = match is_delivered || outcome.is_gone() || !may_retry {
+        let delay = match is_delivered || !may_retry {
             true => None,
             false => self.retry_delay(delivery.attempts + 1),
         };

@@ -15,15 +15,16 @@ use crate::{
         ids::WebhookId,
         webhooks::{WebhookDeliveryStatus, WebhookDisabledReason},
     },
-    control::store::{StoreError, WebhookClaim, WebhookDeliveryRow, WebhookRow},
+    backoff::Backoff,
+    control::store::{StoreError, WebhookAttempt, WebhookClaim, WebhookDeliveryRow, WebhookRow},
 };
 
 /// The most deliveries to one webhook at once.
 const CONCURRENCY: u64 = 2;
 /// The time that attempts in progress have at a shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Why a delivery failed that waited when its webhook was disabled.
-pub(super) const DISABLED: &str = "the webhook is disabled";
+/// The longest delay after a failure of the database, without the random part.
+const MAX_STORE_DELAY: Duration = Duration::from_secs(5 * 60);
 
 impl Webhooks {
     /// Makes deliveries when they are due, until shutdown.
@@ -63,18 +64,33 @@ impl Webhooks {
 }
 
 impl Inner {
-    /// Works on a queue until nothing is due.
+    /// Works on a queue until nothing is due. After a failure of the database it waits, because
+    /// attempts that were not recorded are made again.
     async fn work_on(self: Arc<Self>, id: &WebhookId) {
-        let worked = self.drain(id).await;
-        if let Err(error) = &worked {
-            tracing::error!(webhook = %id, %error, "cannot deliver to a webhook yet");
+        let delays = Backoff::new(self.timings.first_retry_delay, MAX_STORE_DELAY);
+        let mut delays = delays.with_jitter();
+        let has_worked = loop {
+            let worked = self.drain(id).await;
+            self.release(id).await;
+            match worked {
+                Ok(has_worked) => break has_worked,
+                Err(error) => {
+                    tracing::error!(webhook = %id, %error, "cannot deliver to a webhook yet");
+                }
+            }
+            if !self.shutdown.sleep(delays.next_delay()).await {
+                break false;
+            }
+        };
+        self.active.lock().remove(id);
+        if has_worked {
+            self.queue_ended.notify_one();
         }
+    }
+
+    async fn release(&self, id: &WebhookId) {
         if let Err(error) = self.store.release_webhook(id, &self.holder).await {
             tracing::warn!(webhook = %id, %error, "cannot release a webhook before its claim ends");
-        }
-        self.active.lock().remove(id);
-        if matches!(worked, Ok(true)) {
-            self.queue_ended.notify_one();
         }
     }
 
@@ -89,13 +105,12 @@ impl Inner {
             let claiming = self.store.claim_webhook(id, &self.holder, now, until);
             let webhook = match claiming.await? {
                 WebhookClaim::Claimed(webhook) => webhook,
-                WebhookClaim::Held => return Ok(false),
-                WebhookClaim::Disabled => {
-                    self.store.fail_webhook_deliveries(id, DISABLED).await?;
-                    return Ok(false);
-                }
-                WebhookClaim::NotFound => {
-                    self.store.delete_webhook_deliveries(id).await?;
+                WebhookClaim::Held | WebhookClaim::NotFound => return Ok(false),
+                WebhookClaim::Disabled(reason) => {
+                    let store = &self.store;
+                    store
+                        .fail_deliveries_of_disabled_webhook(id, reason)
+                        .await?;
                     return Ok(false);
                 }
             };
@@ -110,32 +125,42 @@ impl Inner {
             let making = due
                 .iter()
                 .map(|delivery| self.make(endpoint, &webhook, delivery));
-            let mut is_gone = false;
-            for made in join_all(making).await {
-                is_gone |= made?;
-            }
-            if is_gone {
+            let (are_gone, recorded): (Vec<bool>, Vec<_>) =
+                join_all(making).await.into_iter().unzip();
+            if are_gone.contains(&true) {
                 self.disable(&webhook).await?;
             }
+            recorded.into_iter().collect::<Result<(), StoreError>>()?;
         }
         Ok(has_worked)
     }
 
     /// Makes an attempt at a delivery, and records it. At a shutdown it may be given up, and then
-    /// counts as not made. Returns whether the endpoint is gone.
+    /// counts as not made. Returns whether the endpoint is gone, also if that cannot be recorded.
     async fn make(
         &self,
         endpoint: Result<&Endpoint, &str>,
         webhook: &WebhookRow,
         delivery: &WebhookDeliveryRow,
-    ) -> Result<bool, StoreError> {
+    ) -> (bool, Result<(), StoreError>) {
         let timeout = self.timings.attempt_timeout * 2;
         let outcome = tokio::select! {
             outcome = self.attempt(endpoint, delivery) => outcome,
-            () = self.shutdown.timeout_or_deadline(timeout, SHUTDOWN_TIMEOUT) => return Ok(false),
+            () = self.shutdown.timeout_or_deadline(timeout, SHUTDOWN_TIMEOUT) => {
+                return (false, Ok(()));
+            }
         };
         let is_gone = outcome.is_gone();
         let attempt = self.record_of(outcome, delivery, true);
+        (is_gone, self.record(webhook, delivery, &attempt).await)
+    }
+
+    async fn record(
+        &self,
+        webhook: &WebhookRow,
+        delivery: &WebhookDeliveryRow,
+        attempt: &WebhookAttempt,
+    ) -> Result<(), StoreError> {
         let (id, status) = (&delivery.id, attempt.response_status);
         match (attempt.status, &attempt.error) {
             (WebhookDeliveryStatus::Failed, Some(error)) => {
@@ -143,21 +168,18 @@ impl Inner {
             }
             (_, error) => tracing::debug!(delivery = %id, status, error, "attempt at a delivery"),
         }
-        if self
-            .store
-            .record_webhook_attempt(delivery, &attempt)
-            .await?
-        {
+        if self.store.record_webhook_attempt(delivery, attempt).await? {
             let outcome = match attempt.status {
                 WebhookDeliveryStatus::Pending => "retried",
                 ended => ended.as_str(),
             };
             metrics::counter!("berth_webhook_deliveries_total", "outcome" => outcome).increment(1);
         }
-        Ok(is_gone)
+        Ok(())
     }
 
-    /// Disables a webhook whose endpoint is gone, unless it was changed meanwhile.
+    /// Disables a webhook whose endpoint is gone, and ends its deliveries, unless it was changed
+    /// meanwhile.
     async fn disable(&self, webhook: &WebhookRow) -> Result<(), StoreError> {
         let disabled = WebhookRow {
             disabled_reason: Some(WebhookDisabledReason::Gone),
@@ -167,8 +189,6 @@ impl Inner {
         };
         if self.store.update_webhook(&disabled).await? {
             tracing::warn!(webhook = %webhook.id, "disabled a webhook: its endpoint is gone");
-            let id = &webhook.id;
-            self.store.fail_webhook_deliveries(id, DISABLED).await?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use url::Url;
 
-use super::{Inner, Webhooks, attempt::Endpoint, queue::DISABLED};
+use super::{Inner, Webhooks, attempt::Endpoint};
 use crate::{
     api::{
         ids::{WebhookEventId, WebhookId},
@@ -43,7 +43,7 @@ pub enum WebhookError {
     TooMany(u64),
     #[error("the URL must be https: the server's settings allow no network without TLS")]
     HttpsRequired,
-    #[error("another origin needs a secret")]
+    #[error("secret is required for another scheme, host or port")]
     SecretRequired,
     #[error("the webhook is being changed by other requests")]
     Contended,
@@ -124,10 +124,6 @@ impl Webhooks {
                 None => {}
             }
             if inner.store.update_webhook(&changed).await? {
-                if changed.disabled_reason.is_some() {
-                    let store = &inner.store;
-                    store.fail_webhook_deliveries(&changed.id, DISABLED).await?;
-                }
                 return Ok(changed);
             }
         }
@@ -137,10 +133,15 @@ impl Webhooks {
     /// Deletes a webhook with its deliveries. An attempt in progress goes on.
     pub async fn delete(&self, id: &str) -> Result<(), WebhookError> {
         let id: WebhookId = id.parse().map_err(|_| WebhookError::NotFound)?;
-        match self.inner.store.delete_webhook(&id).await? {
-            true => Ok(()),
-            false => Err(WebhookError::NotFound),
+        let store = &self.inner.store;
+        if !store.delete_webhook(&id).await? {
+            return Err(WebhookError::NotFound);
         }
+        // The purge deletes the others.
+        if let Err(error) = store.delete_webhook_deliveries(&id).await {
+            tracing::warn!(webhook = %id, %error, "cannot delete all deliveries of a webhook yet");
+        }
+        Ok(())
     }
 
     /// Sends a test to a webhook, also if it is disabled. Returns the delivery, which has one

@@ -95,7 +95,7 @@ impl MigrationTrait for Migration {
     }
 }
 
-fn indexes() -> [IndexCreateStatement; 4] {
+fn indexes() -> [IndexCreateStatement; 3] {
     let index = |name: &str| {
         Index::create()
             .name(name)
@@ -104,10 +104,6 @@ fn indexes() -> [IndexCreateStatement; 4] {
     };
     [
         index("webhook_deliveries_due")
-            .col(WebhookDeliveries::NextAttemptAt)
-            .col(WebhookDeliveries::WebhookId)
-            .to_owned(),
-        index("webhook_deliveries_due_of_a_webhook")
             .col(WebhookDeliveries::WebhookId)
             .col(WebhookDeliveries::NextAttemptAt)
             .to_owned(),

@@ -2,14 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
-    ActiveModelTrait, ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect,
-    sea_query::Expr,
+    ActiveModelTrait, ColumnTrait, Condition, EntityTrait, ExprTrait, QueryFilter, QueryOrder,
+    QuerySelect, QueryTrait, Select, UpdateMany, sea_query::Expr,
 };
 
 use crate::{
     api::{
         ids::{WebhookDeliveryId, WebhookId},
-        webhooks::{WebhookDeliveryStatus, WebhookPayload},
+        webhooks::{WebhookDeliveryStatus, WebhookDisabledReason, WebhookPayload},
     },
     control::store::{
         Store, StoreError, corrupt,
@@ -152,19 +152,13 @@ impl TryFrom<webhook_delivery::Model> for WebhookDeliveryRow {
 }
 
 impl Store {
-    /// Returns the webhooks that deliveries are due for, deleted ones included.
+    /// Returns the webhooks that deliveries are due for, disabled ones included.
     pub async fn webhooks_with_due_deliveries(
         &self,
         now: DateTime<Utc>,
     ) -> Result<Vec<WebhookId>, StoreError> {
-        let ids: Vec<String> = webhook_delivery::Entity::find()
-            .select_only()
-            .column(webhook_delivery::Column::WebhookId)
-            .distinct()
-            .filter(webhook_delivery::Column::NextAttemptAt.lte(to_millis(now)))
-            .into_tuple()
-            .all(&self.db)
-            .await?;
+        let query = with_due_deliveries(now).into_tuple();
+        let ids: Vec<String> = query.all(&self.db).await?;
         let parse = |id: String| id.parse().map_err(|_| corrupt("webhook id", id));
         ids.into_iter().map(parse).collect()
     }
@@ -177,13 +171,7 @@ impl Store {
         now: DateTime<Utc>,
         limit: u64,
     ) -> Result<Vec<WebhookDeliveryRow>, StoreError> {
-        let rows = webhook_delivery::Entity::find()
-            .filter(webhook_delivery::Column::WebhookId.eq(webhook.as_str()))
-            .filter(webhook_delivery::Column::NextAttemptAt.lte(to_millis(now)))
-            .order_by_asc(webhook_delivery::Column::NextAttemptAt)
-            .limit(limit)
-            .all(&self.db)
-            .await?;
+        let rows = due_of(webhook, now).limit(limit).all(&self.db).await?;
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
@@ -259,26 +247,26 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Ends all deliveries of a webhook that wait for an attempt.
-    pub async fn fail_webhook_deliveries(
+    /// Ends the deliveries that wait for a webhook, if it is disabled for that reason: those of
+    /// events that were recorded while it was being disabled.
+    pub async fn fail_deliveries_of_disabled_webhook(
         &self,
         webhook: &WebhookId,
-        error: &str,
+        reason: WebhookDisabledReason,
     ) -> Result<(), StoreError> {
-        use webhook_delivery::Column;
-        let failed = WebhookDeliveryStatus::Failed.as_str();
-        webhook_delivery::Entity::update_many()
-            .col_expr(Column::Status, Expr::value(failed))
-            .col_expr(Column::NextAttemptAt, Expr::value(None::<i64>))
-            .col_expr(Column::Error, Expr::value(error))
-            .filter(Column::WebhookId.eq(webhook.as_str()))
-            .filter(Column::NextAttemptAt.is_not_null())
+        let disabled = webhook::Entity::find()
+            .select_only()
+            .column(webhook::Column::Id)
+            .filter(webhook::Column::DisabledReason.eq(reason.as_str()))
+            .into_query();
+        fail_waiting(webhook, reason)
+            .filter(webhook_delivery::Column::WebhookId.in_subquery(disabled))
             .exec(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// Deletes the deliveries of a webhook that is deleted.
+    /// Deletes the deliveries of a webhook.
     pub async fn delete_webhook_deliveries(&self, webhook: &WebhookId) -> Result<(), StoreError> {
         let of_webhook = webhook_delivery::Column::WebhookId.eq(webhook.as_str());
         self.delete_deliveries(Condition::all().add(of_webhook))
@@ -294,8 +282,8 @@ impl Store {
         self.delete_deliveries(is_old).await
     }
 
-    /// Deletes all but the newest `kept` deliveries of each webhook that have ended. Returns how
-    /// many.
+    /// Deletes all but the newest `kept` deliveries of each webhook that have ended, and all of
+    /// webhooks that do not exist. Returns how many.
     pub async fn trim_webhook_deliveries(&self, kept: u64) -> Result<u64, StoreError> {
         use webhook_delivery::Column;
         let webhooks: Vec<String> = webhook::Entity::find()
@@ -304,7 +292,12 @@ impl Store {
             .into_tuple()
             .all(&self.db)
             .await?;
-        let mut count = 0;
+        let existing = webhook::Entity::find()
+            .select_only()
+            .column(webhook::Column::Id)
+            .into_query();
+        let is_orphan = Condition::all().add(Column::WebhookId.not_in_subquery(existing));
+        let mut count = self.delete_deliveries(is_orphan).await?;
         for webhook in webhooks {
             let has_ended = Condition::all()
                 .add(Column::WebhookId.eq(webhook))
@@ -349,6 +342,55 @@ impl Store {
             count += deleted.rows_affected;
         }
     }
+}
+
+/// Selects the ids of the webhooks that deliveries are due for.
+pub(super) fn with_due_deliveries(now: DateTime<Utc>) -> Select<webhook::Entity> {
+    let is_of_webhook = Expr::col((
+        webhook_delivery::Entity,
+        webhook_delivery::Column::WebhookId,
+    ))
+    .equals((webhook::Entity, webhook::Column::Id));
+    let due = webhook_delivery::Entity::find()
+        .select_only()
+        .column(webhook_delivery::Column::WebhookId)
+        .filter(is_of_webhook)
+        .filter(webhook_delivery::Column::NextAttemptAt.lte(to_millis(now)))
+        .into_query();
+    // SQLite would read a whole index for the distinct webhooks of the deliveries that are due.
+    webhook::Entity::find()
+        .select_only()
+        .column(webhook::Column::Id)
+        .filter(Expr::exists(due))
+}
+
+/// Selects the deliveries of a webhook that are due, those that have been due for the longest time
+/// first.
+pub(super) fn due_of(webhook: &WebhookId, now: DateTime<Utc>) -> Select<webhook_delivery::Entity> {
+    webhook_delivery::Entity::find()
+        .filter(webhook_delivery::Column::WebhookId.eq(webhook.as_str()))
+        .filter(webhook_delivery::Column::NextAttemptAt.lte(to_millis(now)))
+        .order_by_asc(webhook_delivery::Column::NextAttemptAt)
+}
+
+/// Returns the update that ends the deliveries which wait for a webhook that is disabled. It
+/// changes about [`super::events::MAX_PENDING`] rows at most.
+pub(super) fn fail_waiting(
+    webhook: &WebhookId,
+    reason: WebhookDisabledReason,
+) -> UpdateMany<webhook_delivery::Entity> {
+    use webhook_delivery::Column;
+    let failed = WebhookDeliveryStatus::Failed.as_str();
+    let error = match reason {
+        WebhookDisabledReason::Request => "the webhook is disabled",
+        WebhookDisabledReason::Gone => "the webhook is disabled: its endpoint responded 410",
+    };
+    webhook_delivery::Entity::update_many()
+        .col_expr(Column::Status, Expr::value(failed))
+        .col_expr(Column::NextAttemptAt, Expr::value(None::<i64>))
+        .col_expr(Column::Error, Expr::value(error))
+        .filter(Column::WebhookId.eq(webhook.as_str()))
+        .filter(Column::NextAttemptAt.is_not_null())
 }
 
 fn natural<T: TryFrom<i64>>(value: i64) -> Result<T, StoreError> {

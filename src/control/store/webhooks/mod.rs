@@ -3,8 +3,9 @@
 //! [`events`] records deliveries in the transactions of the state changes that they are about,
 //! [`deliveries`] reads and writes them.
 //!
-//! A process that delivers to a webhook claims it for a while. So a webhook gets no more requests
-//! at once than one process sends, and no delivery twice while the processes run in order.
+//! A process that delivers to a webhook claims it for a while. So a webhook gets no more deliveries
+//! at once than one process makes, and none twice, while no process dies and their clocks differ by
+//! a few seconds at most.
 
 use chrono::{DateTime, Utc};
 use sea_orm::{
@@ -13,10 +14,7 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, corrupt,
-    entity::{webhook, webhook_delivery},
-    from_millis,
-    projects::lock_organization,
+    Store, StoreError, corrupt, entity::webhook, from_millis, projects::lock_organization,
     revision_column, to_millis,
 };
 use crate::api::{
@@ -29,6 +27,7 @@ pub(super) mod events;
 #[cfg(test)]
 mod tests;
 
+use deliveries::fail_waiting;
 pub use deliveries::{WebhookAttempt, WebhookDeliveryListing, WebhookDeliveryRow};
 
 /// A row of the table of webhooks.
@@ -63,7 +62,7 @@ pub enum WebhookClaim {
     Claimed(Box<WebhookRow>),
     /// Another process has claimed it.
     Held,
-    Disabled,
+    Disabled(WebhookDisabledReason),
     NotFound,
 }
 
@@ -153,12 +152,13 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Replaces the changeable columns of a webhook that has the revision before that of `row`.
-    /// Returns whether there is one.
+    /// Replaces the changeable columns of a webhook that has the revision before that of `row`, and
+    /// ends the deliveries that wait for it if it is disabled then. Returns whether there is one.
     pub async fn update_webhook(&self, row: &WebhookRow) -> Result<bool, StoreError> {
         use webhook::Column;
         let reason = row.disabled_reason.map(WebhookDisabledReason::as_str);
         let key_version = i64::from(row.secret_key_version);
+        let transaction = self.writer.begin().await?;
         let updated = webhook::Entity::update_many()
             .col_expr(Column::Url, Expr::value(row.url.as_str()))
             .col_expr(Column::Events, Expr::value(events_text(&row.events)))
@@ -179,22 +179,24 @@ impl Store {
             .col_expr(Column::UpdatedAt, Expr::value(to_millis(row.updated_at)))
             .filter(Column::Id.eq(row.id.as_str()))
             .filter(Column::Revision.eq(revision_column(row.revision)? - 1))
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
-        Ok(updated.rows_affected > 0)
+        if updated.rows_affected == 0 {
+            return Ok(false);
+        }
+        if let Some(reason) = row.disabled_reason {
+            fail_waiting(&row.id, reason).exec(&transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
     }
 
-    /// Deletes a webhook with its deliveries. Returns whether there was one.
+    /// Deletes a webhook, but not its deliveries, which are too many for one transaction. Returns
+    /// whether there was one.
     pub async fn delete_webhook(&self, id: &WebhookId) -> Result<bool, StoreError> {
-        let transaction = self.writer.begin().await?;
         let deleted = webhook::Entity::delete_by_id(id.as_str())
-            .exec(&transaction)
+            .exec(&self.writer)
             .await?;
-        webhook_delivery::Entity::delete_many()
-            .filter(webhook_delivery::Column::WebhookId.eq(id.as_str()))
-            .exec(&transaction)
-            .await?;
-        transaction.commit().await?;
         Ok(deleted.rows_affected > 0)
     }
 
@@ -220,11 +222,13 @@ impl Store {
             .filter(is_free)
             .exec(&self.writer)
             .await?;
-        Ok(match self.find_webhook(id).await? {
-            None => WebhookClaim::NotFound,
-            Some(row) if row.disabled_reason.is_some() => WebhookClaim::Disabled,
-            Some(row) if claimed.rows_affected > 0 => WebhookClaim::Claimed(Box::new(row)),
-            Some(_) => WebhookClaim::Held,
+        let Some(row) = self.find_webhook(id).await? else {
+            return Ok(WebhookClaim::NotFound);
+        };
+        Ok(match row.disabled_reason {
+            Some(reason) => WebhookClaim::Disabled(reason),
+            None if claimed.rows_affected > 0 => WebhookClaim::Claimed(Box::new(row)),
+            None => WebhookClaim::Held,
         })
     }
 

@@ -3,10 +3,14 @@
 use std::slice;
 
 use chrono::TimeDelta;
-use sea_orm::QueryTrait;
+use sea_orm::{DbBackend, QueryTrait};
 use serde_json::{Value, json};
 
-use super::{events::MAX_PENDING, *};
+use super::{
+    deliveries::{due_of, with_due_deliveries},
+    events::MAX_PENDING,
+    *,
+};
 use crate::{
     api::{
         ids::{
@@ -22,6 +26,7 @@ use crate::{
         replays::state::State,
         store::{
             BeginSave, NewBrowserRow, NewProfileVersion, PoolOrigin, ReplayEnd, SaveSource,
+            entity::webhook_delivery,
             test_database::{TestDatabase, explain, is_sorting},
         },
     },
@@ -79,6 +84,17 @@ fn delivery(webhook: &WebhookRow, created_at: DateTime<Utc>) -> WebhookDeliveryR
         data: json!({}),
     };
     WebhookDeliveryRow::new(&webhook.id, &payload).unwrap()
+}
+
+/// Writes the next revision of a webhook, which is disabled if there is a reason.
+async fn set_disabled(
+    store: &Store,
+    row: &mut WebhookRow,
+    disabled_reason: Option<WebhookDisabledReason>,
+) {
+    row.disabled_reason = disabled_reason;
+    row.revision += 1;
+    assert!(store.update_webhook(row).await.unwrap());
 }
 
 async fn start_browser(store: &Store, new: NewBrowserRow) -> BrowserId {
@@ -141,13 +157,11 @@ async fn webhook_is_claimed_by_one_process_at_a_time() {
     assert_eq!(claim("a", 1202).await, WebhookClaim::Held);
     store.release_webhook(&row.id, "b").await.unwrap();
     assert_eq!(claim("a", 1202).await, claimed());
-    let disabled = WebhookRow {
-        disabled_reason: Some(WebhookDisabledReason::Request),
-        revision: 2,
-        ..row.clone()
-    };
-    store.update_webhook(&disabled).await.unwrap();
-    assert_eq!(claim("a", 1203).await, WebhookClaim::Disabled);
+    let mut disabled = row.clone();
+    let reason = WebhookDisabledReason::Request;
+    set_disabled(&store, &mut disabled, Some(reason)).await;
+    let is_disabled = WebhookClaim::Disabled(reason);
+    assert_eq!(claim("a", 1203).await, is_disabled);
     store.delete_webhook(&row.id).await.unwrap();
     assert_eq!(claim("a", 1204).await, WebhookClaim::NotFound);
 }
@@ -360,28 +374,67 @@ async fn replay_is_an_event_when_its_file_is_stored_or_lost() {
 #[tokio::test]
 async fn disabled_webhook_gets_no_events() {
     let (_database, store, project) = store().await;
-    let row = webhook(&store, WebhookEventType::ALL).await;
-    let browser = start_browser(&store, NewBrowserRow::sample(&project)).await;
-    let disabled = WebhookRow {
-        disabled_reason: Some(WebhookDisabledReason::Request),
-        revision: 2,
-        ..row.clone()
-    };
-    assert!(store.update_webhook(&disabled).await.unwrap());
-    let idle = EndReason::Idle;
-    store
-        .withdraw_browser(&browser, idle, Utc::now())
-        .await
-        .unwrap();
-    store
-        .fail_webhook_deliveries(&row.id, "disabled")
-        .await
-        .unwrap();
+    for (reason, error) in [
+        (WebhookDisabledReason::Request, "the webhook is disabled"),
+        (
+            WebhookDisabledReason::Gone,
+            "the webhook is disabled: its endpoint responded 410",
+        ),
+    ] {
+        let mut row = webhook(&store, WebhookEventType::ALL).await;
+        let other = webhook(&store, WebhookEventType::ALL).await;
+        let browser = start_browser(&store, NewBrowserRow::sample(&project)).await;
+        set_disabled(&store, &mut row, Some(reason)).await;
+        let idle = EndReason::Idle;
+        let ended = store.withdraw_browser(&browser, idle, Utc::now());
+        assert!(ended.await.unwrap());
+        let found = deliveries(&store, &row).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].status, WebhookDeliveryStatus::Failed);
+        assert_eq!(found[0].next_attempt_at, None);
+        assert_eq!(found[0].error.as_deref(), Some(error));
+        let of_other = deliveries(&store, &other).await;
+        assert_eq!(of_other.len(), 2);
+        assert!(of_other.iter().all(|it| it.next_attempt_at.is_some()));
+    }
+}
+
+#[tokio::test]
+async fn change_of_an_earlier_revision_ends_no_delivery() {
+    let (_database, store, _) = store().await;
+    let mut row = webhook(&store, WebhookEventType::ALL).await;
+    let mut late = row.clone();
+    late.revision = 2;
+    late.disabled_reason = Some(WebhookDisabledReason::Gone);
+    set_disabled(&store, &mut row, None).await;
+    let waiting = delivery(&row, Utc::now());
+    store.add_webhook_delivery(&waiting).await.unwrap();
+    assert!(!store.update_webhook(&late).await.unwrap());
     let found = deliveries(&store, &row).await;
-    assert_eq!(found.len(), 1);
-    assert_eq!(found[0].status, WebhookDeliveryStatus::Failed);
-    assert_eq!(found[0].next_attempt_at, None);
-    assert_eq!(found[0].error.as_deref(), Some("disabled"));
+    assert_eq!(found[0].status, WebhookDeliveryStatus::Pending);
+}
+
+#[tokio::test]
+async fn late_delivery_fails_only_if_its_webhook_is_disabled() {
+    let (_database, store, _) = store().await;
+    let request = WebhookDisabledReason::Request;
+    for (reason, status) in [
+        (Some(request), WebhookDeliveryStatus::Failed),
+        (
+            Some(WebhookDisabledReason::Gone),
+            WebhookDeliveryStatus::Pending,
+        ),
+        (None, WebhookDeliveryStatus::Pending),
+    ] {
+        let mut row = webhook(&store, WebhookEventType::ALL).await;
+        set_disabled(&store, &mut row, reason).await;
+        // As if an event was recorded at the same time.
+        let late = delivery(&row, Utc::now());
+        store.add_webhook_delivery(&late).await.unwrap();
+        let failed = store.fail_deliveries_of_disabled_webhook(&row.id, request);
+        failed.await.unwrap();
+        assert_eq!(deliveries(&store, &row).await[0].status, status);
+    }
 }
 
 /// Inserts copies of a delivery, all with other ids.
@@ -407,7 +460,7 @@ async fn insert(store: &Store, model: &WebhookDeliveryRow, count: u64) {
 #[tokio::test]
 async fn events_are_dropped_while_too_many_deliveries_wait() {
     let (_database, store, project) = store().await;
-    let row = webhook(&store, &[WebhookEventType::BrowserCreated]).await;
+    let mut row = webhook(&store, &[WebhookEventType::BrowserCreated]).await;
     let other = webhook(&store, &[WebhookEventType::BrowserCreated]).await;
     insert(&store, &delivery(&row, Utc::now()), MAX_PENDING - 1).await;
     let count = async |webhook: &WebhookRow| {
@@ -421,10 +474,9 @@ async fn events_are_dropped_while_too_many_deliveries_wait() {
         start_browser(&store, NewBrowserRow::sample(&project)).await;
     }
     assert_eq!((count(&row).await, count(&other).await), (MAX_PENDING, 3));
-    store
-        .fail_webhook_deliveries(&row.id, "disabled")
-        .await
-        .unwrap();
+    let reason = WebhookDisabledReason::Request;
+    set_disabled(&store, &mut row, Some(reason)).await;
+    set_disabled(&store, &mut row, None).await;
     start_browser(&store, NewBrowserRow::sample(&project)).await;
     assert_eq!(count(&row).await, MAX_PENDING + 1);
 }
@@ -453,22 +505,31 @@ async fn deliveries_that_have_ended_are_trimmed_and_purged() {
     assert_eq!(purge.await.unwrap(), 8);
     // Those that wait remain.
     assert_eq!(deliveries(&store, &row).await, newest[..2]);
+    // Until their webhook is deleted.
+    insert(&store, &delivery(&other, old), 2).await;
+    assert!(store.delete_webhook(&row.id).await.unwrap());
+    assert_eq!(store.trim_webhook_deliveries(5).await.unwrap(), 2);
+    assert!(deliveries(&store, &row).await.is_empty());
+    assert_eq!(deliveries(&store, &other).await.len(), 2);
 }
 
 #[tokio::test]
-async fn due_deliveries_are_found_without_sorting() {
+async fn due_deliveries_are_found_with_an_index() {
     let (_database, store, _) = store().await;
     let row = webhook(&store, WebhookEventType::ALL).await;
-    let query = webhook_delivery::Entity::find()
-        .filter(webhook_delivery::Column::WebhookId.eq(row.id.as_str()))
-        .filter(webhook_delivery::Column::NextAttemptAt.lte(1))
-        .order_by_asc(webhook_delivery::Column::NextAttemptAt)
-        .limit(2);
-    let query = query.build(store.db.get_database_backend());
-    let plan = explain(&store.db, query).await;
-    assert!(
-        plan.contains("webhook_deliveries_due_of_a_webhook"),
-        "{plan}"
-    );
-    assert!(!is_sorting(&plan), "{plan}");
+    insert(&store, &delivery(&row, Utc::now()), 500).await;
+    let backend = store.db.get_database_backend();
+    let now = from_millis(1).unwrap();
+    for query in [
+        with_due_deliveries(now).build(backend),
+        due_of(&row.id, now).limit(2).build(backend),
+    ] {
+        let plan = explain(&store.db, query).await;
+        let condition = match backend {
+            DbBackend::Sqlite => "webhook_deliveries_due (webhook_id=? AND next_attempt_at<?)",
+            _ => "webhook_deliveries_due",
+        };
+        assert!(plan.contains(condition), "{plan}");
+        assert!(!is_sorting(&plan), "{plan}");
+    }
 }

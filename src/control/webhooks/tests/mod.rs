@@ -52,7 +52,7 @@ fn timings() -> WebhookTimings {
 
 /// A database with a project, and what a service of webhooks needs.
 struct Fixture {
-    _database: TestDatabase,
+    database: TestDatabase,
     store: Store,
     secrets: Secrets,
     project: ProjectId,
@@ -67,7 +67,7 @@ impl Fixture {
         let secrets = Secrets::open(store.clone(), ring).await.unwrap();
         let project = store.default_project("default", Utc::now()).await.unwrap();
         Fixture {
-            _database: database,
+            database,
             store,
             secrets,
             project: project.id,
@@ -86,6 +86,32 @@ impl Fixture {
         let webhooks = self.service(timings, loopback_client());
         tokio::spawn(webhooks.clone().deliver());
         webhooks
+    }
+
+    /// Makes the database refuse to record attempts.
+    async fn refuse_attempts(&self) {
+        let statement = match self.database.postgres {
+            None => {
+                "CREATE TRIGGER refuse BEFORE UPDATE OF attempts ON webhook_deliveries \
+                 BEGIN SELECT RAISE(ABORT, 'refused'); END"
+            }
+            Some(_) => {
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql \
+                 AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$; \
+                 CREATE TRIGGER refuse BEFORE UPDATE OF attempts ON webhook_deliveries \
+                 FOR EACH ROW EXECUTE FUNCTION refuse()"
+            }
+        };
+        self.database.execute(statement).await;
+    }
+
+    /// Makes the database record attempts again.
+    async fn accept_attempts(&self) {
+        let statement = match self.database.postgres {
+            None => "DROP TRIGGER refuse",
+            Some(_) => "DROP FUNCTION refuse CASCADE",
+        };
+        self.database.execute(statement).await;
     }
 
     /// Creates a browser, and makes it visible: an event.

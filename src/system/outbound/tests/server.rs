@@ -23,6 +23,7 @@ use rustls::{
 use serde_json::Value;
 use tokio::{
     net::TcpListener,
+    sync::Notify,
     task::{JoinHandle, JoinSet},
 };
 use tokio_rustls::TlsAcceptor;
@@ -52,6 +53,8 @@ pub(crate) enum Reply {
     Failure(u16, &'static str),
     /// No response, until the connection is closed.
     Hang,
+    /// A status, once there is a notification.
+    After(Arc<Notify>, u16),
     /// A body without a length that does not end.
     Endless,
     /// A status with the beginning of a body, of which the rest does not arrive.
@@ -180,6 +183,10 @@ async fn serve<S: Read + Write + Unpin + Send + 'static>(
             recorded.lock().push(received.clone());
             match script(&received) {
                 Reply::Hang => std::future::pending().await,
+                Reply::After(notify, status) => {
+                    notify.notified().await;
+                    Ok(to_response(Reply::Status(status)))
+                }
                 Reply::Close => Err("closed by the script"),
                 reply => Ok(to_response(reply)),
             }
@@ -205,7 +212,7 @@ fn to_response(reply: Reply) -> Response<ReplyBody> {
             return response;
         }
         Reply::Status(status) => (status, Full::default().boxed()),
-        Reply::Hang | Reply::Close => unreachable!("handled before"),
+        Reply::Hang | Reply::After(..) | Reply::Close => unreachable!("handled before"),
     };
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
