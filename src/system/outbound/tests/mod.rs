@@ -413,7 +413,7 @@ async fn body_that_does_not_end_does_not_fail_a_post() {
         let (url, headers) = (server.url().join(path).unwrap(), HeaderMap::new());
         let request = OutboundPost {
             // The second response has to begin in this time, and takes all of it.
-            timeout: Duration::from_secs(2),
+            timeout: Duration::from_secs(5),
             ..post(&url, &headers)
         };
         let response = loopback_client().post(request).await.ok().unwrap();
