@@ -30,6 +30,7 @@ pub mod ids;
 pub mod keys;
 pub mod limits;
 pub mod live;
+pub mod login_page;
 pub mod logs;
 pub mod name;
 pub mod paging;

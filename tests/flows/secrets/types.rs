@@ -7,6 +7,7 @@ use berth::{
     api::{
         credential_fill::{AgentFillRequest, FillValues},
         credentials::{CreateCredential, CredentialValues, TotpSecret, UpdateCredential},
+        login_page::{InspectLoginRequest, RedactedValues},
         secret_text::SecretText,
     },
     control::{
@@ -45,10 +46,12 @@ assert_not_printable!(
     FillValues,
     GeneratedToken,
     HostKey,
+    InspectLoginRequest,
     ItemSecrets,
     LockedBytes,
     OperatorKey,
     ProviderConfig,
+    RedactedValues,
     SecretField,
     SecretText<1, 4096>,
     Secrets,
