@@ -15,11 +15,12 @@ use chromiumoxide::cdp::{
             GetSearchResultsParams, NodeId, PerformSearchParams, ResolveNodeParams,
         },
         network::LoaderId,
-        page::{CreateIsolatedWorldParams, Frame, FrameId, FrameTree, GetFrameTreeParams},
-        target::{AttachToTargetParams, GetTargetsParams, SessionId, TargetInfo},
+        page::{CreateIsolatedWorldParams, FrameId},
+        target::SessionId,
     },
     js_protocol::runtime::{
-        CallFunctionOnParams, EvaluateParams, ExecutionContextId, RemoteObjectId,
+        CallFunctionOnParams, EvaluateParams, ExecutionContextId, ReleaseObjectGroupParams,
+        RemoteObjectId,
     },
 };
 use futures::future::join_all;
@@ -29,11 +30,14 @@ use tokio::time;
 
 use super::{
     connection::{Cdp, CdpError},
+    frame_documents::{Document, add_documents, frame_tree},
     tab::TabSession,
 };
 
 /// The time in which a frame other than the tab's own has to respond. One that hangs is left out.
-const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const FRAME_TIMEOUT: Duration = Duration::from_secs(2);
+/// The group of the objects of scripts: those that their calls refer to.
+const OBJECT_GROUP: &str = "berth-frame-scripts";
 /// The most fields that are looked for in closed shadow trees.
 const MAX_SEARCH_RESULTS: i64 = 256;
 /// The errors of Chromium for a call whose object or session is gone, which did not run.
@@ -107,6 +111,8 @@ struct CallOfMethod<'a, A> {
     object_id: &'a RemoteObjectId,
     arguments: A,
     return_by_value: bool,
+    await_promise: bool,
+    user_gesture: bool,
     silent: bool,
 }
 
@@ -116,17 +122,21 @@ struct Argument<V> {
     value: V,
 }
 
-struct Document {
-    session: SessionId,
-    frame: Frame,
-    parent: Option<FrameId>,
+/// The circumstances of a call.
+#[derive(Debug, Clone, Copy, Default)]
+struct CallOptions {
+    /// Wait for the promise that the method returns.
+    awaits: bool,
+    /// Run the method as if the user had clicked: the page may open a window.
+    as_user: bool,
 }
 
 impl TabSession {
     /// Evaluates `source` in an isolated world of each frame, up to `max` frames. Its value is the
     /// object whose methods [`Self::call_script`] calls. The script of the tab's own frame comes
     /// first. Other frames are left out if `permits` is false for their address, with all frames in
-    /// them that have a process of their own, and if they do not respond in time.
+    /// them that have a process of their own, and if they do not respond in time. Scripts of an
+    /// earlier call in the same document share their world, and cannot be called any more.
     pub async fn frame_scripts(
         &self,
         world: &str,
@@ -136,6 +146,7 @@ impl TabSession {
     ) -> Result<Vec<FrameScript>, ScriptCallError> {
         let mut documents = self.documents(max, permits).await?;
         documents.truncate(max);
+        self.release_objects(&documents).await?;
         let mut documents = documents.into_iter();
         let Some(own) = documents.next() else {
             return Ok(Vec::new());
@@ -164,7 +175,38 @@ impl TabSession {
         arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
         let list = [Argument { value: arguments }];
-        self.call_with(script, method, "list", list).await
+        let options = CallOptions::default();
+        self.call_with(script, method, "list", list, options).await
+    }
+
+    /// Calls a method that returns a promise, like [`Self::call_script`], and returns its value.
+    pub async fn await_script(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        arguments: impl Serialize,
+    ) -> Result<Value, ScriptCallError> {
+        let list = [Argument { value: arguments }];
+        let options = CallOptions {
+            awaits: true,
+            ..CallOptions::default()
+        };
+        self.call_with(script, method, "list", list, options).await
+    }
+
+    /// Calls a method like [`Self::call_script`], as if the user had clicked.
+    pub async fn call_script_as_user(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        arguments: impl Serialize,
+    ) -> Result<Value, ScriptCallError> {
+        let list = [Argument { value: arguments }];
+        let options = CallOptions {
+            as_user: true,
+            ..CallOptions::default()
+        };
+        self.call_with(script, method, "list", list, options).await
     }
 
     /// Calls a method of a script with elements of its frame as arguments.
@@ -178,7 +220,9 @@ impl TabSession {
             .iter()
             .map(|FrameElement(id)| json!({ "objectId": id }))
             .collect();
-        self.call_with(script, method, "...list", elements).await
+        let options = CallOptions::default();
+        self.call_with(script, method, "...list", elements, options)
+            .await
     }
 
     async fn call_with(
@@ -187,6 +231,7 @@ impl TabSession {
         method: &str,
         parameters: &str,
         arguments: impl Serialize,
+        options: CallOptions,
     ) -> Result<Value, ScriptCallError> {
         let call = CallOfMethod {
             function_declaration: format!(
@@ -195,6 +240,8 @@ impl TabSession {
             object_id: &script.object,
             arguments,
             return_by_value: true,
+            await_promise: options.awaits,
+            user_gesture: options.as_user,
             silent: true,
         };
         let identifier = CallFunctionOnParams::IDENTIFIER;
@@ -277,7 +324,9 @@ impl TabSession {
     }
 
     async fn resolve(&self, script: &FrameScript, node: Node) -> Result<FrameElement, CdpError> {
-        let mut params = ResolveNodeParams::builder().execution_context_id(script.context);
+        let mut params = ResolveNodeParams::builder()
+            .execution_context_id(script.context)
+            .object_group(OBJECT_GROUP);
         params = match node {
             Node::Backend(id) => params.backend_node_id(id),
             Node::Front(id) => params.node_id(id),
@@ -290,65 +339,20 @@ impl TabSession {
         })
     }
 
-    /// Returns the documents of the tab, its own first. No other process than its own has to
-    /// respond but those of permitted frames.
-    async fn documents(
-        &self,
-        max: usize,
-        permits: &(dyn Fn(&str) -> bool + Sync),
-    ) -> Result<Vec<Document>, CdpError> {
-        let mut documents = Vec::new();
-        let tree = frame_tree(&self.cdp, &self.id).await?;
-        add_documents(&tree, &self.id, None, permits, &mut documents);
-        let mut targets = self.frame_targets().await?;
-        targets.retain(|target| permits(&target.url));
-        while !targets.is_empty() && documents.len() < max {
-            let is_child = |target: &TargetInfo| {
-                let parent = target.parent_frame_id.as_ref();
-                documents
-                    .iter()
-                    .any(|known| Some(&known.frame.id) == parent)
-            };
-            let (children, others): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_child);
-            if children.is_empty() {
-                break;
+    /// Releases the objects of the scripts that were started before.
+    async fn release_objects(&self, documents: &[Document]) -> Result<(), CdpError> {
+        let mut sessions: Vec<&SessionId> = Vec::new();
+        for document in documents {
+            if !sessions.contains(&&document.session) {
+                sessions.push(&document.session);
             }
-            let trees = children.iter().map(|target| async {
-                let attached = self.attach_to_frame(target);
-                time::timeout(FRAME_TIMEOUT, attached).await.ok()?.ok()
-            });
-            let trees = join_all(trees).await;
-            for (target, (session, tree)) in children
-                .into_iter()
-                .zip(trees)
-                .filter_map(|(target, tree)| Some((target, tree?)))
-            {
-                let parent = target.parent_frame_id;
-                add_documents(&tree, &session, parent, permits, &mut documents);
-            }
-            targets = others;
         }
-        Ok(documents)
-    }
-
-    /// Returns the frames of all tabs that have a process of their own.
-    async fn frame_targets(&self) -> Result<Vec<TargetInfo>, CdpError> {
-        let frames = json!({ "filter": [{ "type": "iframe" }] });
-        let params: GetTargetsParams = serde_json::from_value(frames).unwrap_or_default();
-        Ok(self.cdp.call(params, None).await?.target_infos.clone())
-    }
-
-    async fn attach_to_frame(
-        &self,
-        target: &TargetInfo,
-    ) -> Result<(SessionId, FrameTree), CdpError> {
-        let attach = AttachToTargetParams {
-            target_id: target.target_id.clone(),
-            flatten: Some(true),
-        };
-        let session = self.cdp.call(attach, None).await?.session_id.clone();
-        let tree = frame_tree(&self.cdp, &session).await?;
-        Ok((session, tree))
+        for session in sessions {
+            // Its reply is not awaited. Chromium runs the commands of a session in their order.
+            let release = ReleaseObjectGroupParams::new(OBJECT_GROUP);
+            self.cdp.send(release, Some(session.clone())).await?;
+        }
+        Ok(())
     }
 }
 
@@ -356,33 +360,6 @@ impl TabSession {
 enum Node {
     Backend(BackendNodeId),
     Front(NodeId),
-}
-
-async fn frame_tree(cdp: &Cdp, session: &SessionId) -> Result<FrameTree, CdpError> {
-    let tree = cdp.call(GetFrameTreeParams::default(), Some(session.clone()));
-    Ok(tree.await?.frame_tree.clone())
-}
-
-/// Adds the documents of a tree, the parents first: the first one of all, and those that are
-/// permitted by their address. `parent` contains the frame at the root of the tree.
-fn add_documents(
-    tree: &FrameTree,
-    session: &SessionId,
-    parent: Option<FrameId>,
-    permits: &dyn Fn(&str) -> bool,
-    documents: &mut Vec<Document>,
-) {
-    if documents.is_empty() || permits(&tree.frame.url) {
-        documents.push(Document {
-            session: session.clone(),
-            frame: tree.frame.clone(),
-            parent: parent.or_else(|| tree.frame.parent_id.clone()),
-        });
-    }
-    for child in tree.child_frames.iter().flatten() {
-        let parent = Some(tree.frame.id.clone());
-        add_documents(child, session, parent, permits, documents);
-    }
 }
 
 async fn start_script(
@@ -402,6 +379,7 @@ async fn start_script(
     let context = created.execution_context_id;
     let mut evaluate = EvaluateParams::new(source);
     evaluate.context_id = Some(context);
+    evaluate.object_group = Some(OBJECT_GROUP.to_owned());
     evaluate.silent = Some(true);
     let evaluated = cdp.call(evaluate, Some(session.clone())).await?;
     let object = evaluated.result.object_id.clone();

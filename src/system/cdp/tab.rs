@@ -1,5 +1,7 @@
 //! A session with one tab: its size, screenshots, mouse and keyboard.
 
+use std::collections::HashMap;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use chromiumoxide::cdp::{
     browser_protocol::{
@@ -16,6 +18,7 @@ use chromiumoxide::cdp::{
     },
     js_protocol::runtime::EvaluateParams,
 };
+use parking_lot::Mutex;
 
 use crate::{
     api::computer::MouseButton,
@@ -36,6 +39,8 @@ pub struct Tab {
 pub struct TabSession {
     pub(super) cdp: Cdp,
     pub(super) id: SessionId,
+    /// The sessions with frames that have a process of their own, by the ids of their targets.
+    pub(super) frame_sessions: Mutex<HashMap<String, SessionId>>,
     tab: Tab,
 }
 
@@ -98,7 +103,12 @@ impl Cdp {
     pub async fn attach(&self, tab: Tab) -> Result<TabSession, CdpError> {
         let id = self.attach_session(&tab).await?;
         let cdp = self.clone();
-        Ok(TabSession { cdp, id, tab })
+        Ok(TabSession {
+            cdp,
+            id,
+            frame_sessions: Mutex::default(),
+            tab,
+        })
     }
 }
 

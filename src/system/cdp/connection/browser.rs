@@ -71,6 +71,25 @@ impl Target {
     }
 }
 
+/// A cookie without its value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CookieName {
+    /// With a dot before it if subdomains get the cookie too.
+    pub domain: String,
+    pub path: String,
+    pub name: String,
+    /// Whether scripts of the page cannot read it.
+    pub is_http_only: bool,
+}
+
+impl CookieName {
+    /// Returns the parts that identify it.
+    #[must_use]
+    pub fn parts(&self) -> [&str; 3] {
+        [&self.domain, &self.path, &self.name]
+    }
+}
+
 /// The longest time for a window to get its size, and the interval at which it is set.
 const RESIZE_TIMEOUT: Duration = Duration::from_secs(5);
 const RESIZE_INTERVAL: Duration = Duration::from_millis(25);
@@ -144,7 +163,7 @@ impl Cdp {
         if let (Ok(_), Ok(mut stopped)) = (started, stopped) {
             let _ = stopped.reply().await;
         }
-        let is_visible = self.visibility.lock().remove(session.inner());
+        let is_visible = self.observed.lock().visibility.remove(session.inner());
         is_visible.unwrap_or(false)
     }
 
@@ -339,6 +358,19 @@ impl Cdp {
             .filter(|cookie| cookie.domain != FLUSH_DOMAIN)
             .map(|cookie| CookieId::new(&cookie.domain, &cookie.path, &cookie.name));
         Ok(keys.collect())
+    }
+
+    /// Returns the cookies of the default browser context without their values.
+    pub(in crate::system::cdp) async fn cookie_names(&self) -> Result<Vec<CookieName>, CdpError> {
+        let found = self.call(GetCookiesParams::default(), None).await?;
+        let cookies = found.cookies.into_iter();
+        let names = cookies.map(|cookie| CookieName {
+            domain: cookie.domain,
+            path: cookie.path,
+            name: cookie.name,
+            is_http_only: cookie.http_only,
+        });
+        Ok(names.collect())
     }
 
     /// Makes Chromium write all cookies to disk. It does so every 30 s, and after 512 changes: this

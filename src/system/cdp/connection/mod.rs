@@ -1,7 +1,7 @@
 //! The agent's own connection to Chromium, for its own commands.
 //!
 //! The commands are chromiumoxide's types, without its page handler, which attaches to every tab
-//! and changes settings in it; that would disturb the browser's user. It reads one kind of event,
+//! and changes settings in it; that would disturb the browser's user. It reads few kinds of events,
 //! so that an event of a newer Chromium cannot be misread. A message that cannot be parsed is
 //! skipped and does not end the connection.
 //!
@@ -14,6 +14,7 @@
 
 mod browser;
 mod command_text;
+mod documents;
 #[cfg(test)]
 mod tests;
 
@@ -37,7 +38,12 @@ use tokio::{
     time,
 };
 
-pub use self::browser::{BrowserVersion, Target};
+pub(in crate::system::cdp) use self::documents::DocumentLoads;
+use self::documents::NetworkEvent;
+pub use self::{
+    browser::{BrowserVersion, CookieName, Target},
+    documents::DocumentResponse,
+};
 use super::{
     message::Head,
     multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint, Multiplexer},
@@ -89,8 +95,14 @@ struct ResponseError {
     message: String,
 }
 
-/// Whether tabs were visible at their last such event, by their sessions.
-type Visibility = Arc<Mutex<HashMap<String, bool>>>;
+/// The state of tabs, from their events.
+#[derive(Debug, Default)]
+struct Observed {
+    /// Whether tabs were visible at their last such event, by their sessions.
+    visibility: HashMap<String, bool>,
+    /// The documents of the tabs whose network is observed.
+    documents: DocumentLoads,
+}
 
 /// A connection at the level of the browser. It ends when the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -98,7 +110,7 @@ pub struct Cdp {
     calls: mpsc::Sender<Call>,
     last_id: Arc<AtomicU32>,
     call_timeout: Duration,
-    visibility: Visibility,
+    observed: Arc<Mutex<Observed>>,
 }
 
 impl Cdp {
@@ -114,14 +126,22 @@ impl Cdp {
             after: call_timeout,
         })??;
         let (calls, queue) = mpsc::channel(CALL_QUEUE);
-        let visibility = Visibility::default();
-        tokio::spawn(drive(connection, queue, visibility.clone()));
+        let observed = Arc::<Mutex<Observed>>::default();
+        tokio::spawn(drive(connection, queue, observed.clone()));
         Ok(Self {
             calls,
             last_id: Arc::default(),
             call_timeout,
-            visibility,
+            observed,
         })
+    }
+
+    /// Accesses the documents of the tabs whose network is observed.
+    pub(in crate::system::cdp) fn with_documents<T>(
+        &self,
+        access: impl FnOnce(&mut DocumentLoads) -> T,
+    ) -> T {
+        access(&mut self.observed.lock().documents)
     }
 
     /// Returns the same connection with another timeout of each call.
@@ -230,7 +250,7 @@ impl PendingReply {
 async fn drive(
     (sender, mut receiver): (CdpSender, CdpReceiver),
     mut calls: mpsc::Receiver<Call>,
-    visibility: Visibility,
+    observed: Arc<Mutex<Observed>>,
 ) {
     let mut pending: HashMap<u32, oneshot::Sender<Response>> = HashMap::new();
     loop {
@@ -245,7 +265,7 @@ async fn drive(
                 }
             }
             message = receiver.next() => match message {
-                Ok(message) => receive(&message, &mut pending, &visibility),
+                Ok(message) => receive(&message, &mut pending, &observed),
                 Err(end) => {
                     tracing::debug!(?end, "connection to Chromium ended");
                     return;
@@ -258,7 +278,7 @@ async fn drive(
 fn receive(
     message: &Bytes,
     pending: &mut HashMap<u32, oneshot::Sender<Response>>,
-    visibility: &Visibility,
+    observed: &Mutex<Observed>,
 ) {
     let head = Head::of_browser(message).unwrap_or_default();
     if head.id.is_some() {
@@ -267,11 +287,15 @@ fn receive(
         {
             let _ = reply.send(response);
         }
-    } else if let (Some(VISIBILITY_EVENT), Some(session)) =
-        (head.method.as_deref(), head.session.as_deref())
+    } else if let (Some(method), Some(session)) = (head.method.as_deref(), head.session.as_deref())
     {
-        let is_visible = serde_json::from_slice::<Value>(message)
-            .is_ok_and(|event| event["params"]["visible"] == true);
-        visibility.lock().insert(session.to_owned(), is_visible);
+        if method == VISIBILITY_EVENT {
+            let is_visible = serde_json::from_slice::<Value>(message)
+                .is_ok_and(|event| event["params"]["visible"] == true);
+            let visibility = &mut observed.lock().visibility;
+            visibility.insert(session.to_owned(), is_visible);
+        } else if let Some(event) = NetworkEvent::of_method(method) {
+            observed.lock().documents.note(event, message);
+        }
     }
 }

@@ -135,7 +135,7 @@ async fn command_leaves_no_copy_of_its_parameters_in_memory() {
         calls,
         last_id: Arc::default(),
         call_timeout: CALL_TIMEOUT,
-        visibility: Visibility::default(),
+        observed: Arc::default(),
     };
     let send = async || {
         let text = secret();
