@@ -11,6 +11,7 @@
 //! | file | job |
 //! |---|---|
 //! | `permitted_hosts` | which frames may have the values |
+//! | `frames` | the frames of a page as their scripts see them |
 //! | `search` | the frame with the fields |
 //! | `page/words.js` | words of labels and names by their meaning |
 //! | `page/dom.js` | what a user sees of an element |
@@ -44,6 +45,7 @@ use crate::{
     },
 };
 
+mod frames;
 mod permitted_hosts;
 mod search;
 

@@ -4,16 +4,16 @@ use std::mem;
 
 use futures::future::join_all;
 use serde::Deserialize;
-use serde_json::Value;
 use url::Url;
 
 use super::{
-    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind, names_of, without_secrets,
+    FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind,
+    frames::{self, MAX_FRAMES},
+    names_of, without_secrets,
 };
 use crate::{
-    agent::chromium::front::FrontPage,
-    api::credential_fill::FillResponse,
-    system::cdp::frame_scripts::{FrameScript, ScriptCallError},
+    agent::chromium::front::FrontPage, api::credential_fill::FillResponse,
+    system::cdp::frame_scripts::FrameScript,
 };
 
 /// The script, which has an object of calls as its value.
@@ -31,8 +31,6 @@ const SOURCE: &str = concat!(
 );
 /// The isolated world of the script: a page cannot change its globals.
 const WORLD: &str = "berth-credentials";
-/// The most frames that are looked at.
-pub(super) const MAX_FRAMES: usize = 64;
 
 /// The result of the script's `inspect`.
 #[derive(Debug, Deserialize)]
@@ -95,7 +93,7 @@ impl Search {
         }
         let mut drawn = Vec::new();
         for mut candidate in candidates {
-            if search.is_drawn(page, candidate.index).await {
+            if frames::is_drawn(page, &search.scripts, candidate.index).await {
                 drawn.push(candidate);
             } else {
                 hide(&mut candidate);
@@ -164,33 +162,8 @@ impl Search {
     async fn adopt_closed_trees(&self, page: &FrontPage, request: &ScriptRequest) -> bool {
         let scripts = self.scripts.iter();
         let permitted = scripts.filter(|script| request.policy.permits(&script.url));
-        let adopted = permitted.map(|script| script.in_time(adopt_closed_trees(page, script)));
-        let adopted = join_all(adopted).await;
-        adopted
-            .into_iter()
-            .any(|count| count.is_ok_and(|count| count.as_u64() > Some(0)))
-    }
-
-    /// Whether a user sees a frame: the element that contains it, and those of the frames around
-    /// it.
-    async fn is_drawn(&self, page: &FrontPage, mut index: usize) -> bool {
-        while index > 0 {
-            let script = &self.scripts[index];
-            let owner = page.session.frame_owner(&self.scripts, script).await;
-            let Ok(Some((parent, element))) = owner else {
-                return false;
-            };
-            let parent_script = &self.scripts[parent];
-            let elements = [element];
-            let call = page
-                .session
-                .call_script_with_elements(parent_script, "isDrawn", &elements);
-            if !matches!(parent_script.in_time(call).await, Ok(drawn) if drawn == true) {
-                return false;
-            }
-            index = parent;
-        }
-        true
+        let adopted = permitted.map(|script| frames::adopt_closed_trees(page, script));
+        join_all(adopted).await.contains(&true)
     }
 
     /// Returns the script of the frame that is to be filled.
@@ -256,18 +229,6 @@ impl Search {
     }
 }
 
-/// Makes the closed shadow trees of a frame accessible to its script, and returns their number.
-async fn adopt_closed_trees(
-    page: &FrontPage,
-    script: &FrameScript,
-) -> Result<Value, ScriptCallError> {
-    let inputs = page.session.all_inputs(script).await?;
-    let call = page
-        .session
-        .call_script_with_elements(script, "adopt", &inputs);
-    call.await
-}
-
 fn hide(candidate: &mut Candidate) {
     for field in &mut candidate.fields {
         if is_found(field) {
@@ -315,7 +276,7 @@ fn first_named(request: &ScriptRequest, names: &[String]) -> Option<usize> {
 }
 
 /// Returns the origin of an address, for a message.
-fn describe_origin(url: &str) -> String {
+pub(super) fn describe_origin(url: &str) -> String {
     let origin = Url::parse(url).map(|url| url.origin().ascii_serialization());
     origin.unwrap_or_else(|_| "null".to_owned())
 }

@@ -20,6 +20,8 @@ const ownerOfButton = getter(HTMLButtonElement.prototype, 'form');
 const setValue = setter(HTMLInputElement.prototype, 'value');
 const parentElement = getter(Node.prototype, 'parentElement');
 const parentNode = getter(Node.prototype, 'parentNode');
+const { contains: containsNode, getRootNode } = Node.prototype;
+const rootOf = (node) => getRootNode.call(node);
 const openRootOf = getter(Element.prototype, 'shadowRoot');
 const slotOf = getter(Element.prototype, 'assignedSlot');
 const documentElementOf = getter(Document.prototype, 'documentElement');
@@ -30,6 +32,19 @@ const scrollerOf = getter(Document.prototype, 'scrollingElement');
 const closedRoots = new Map();
 
 const shadowOf = (element) => openRootOf(element) ?? closedRoots.get(element) ?? null;
+
+// Adopts the closed shadow roots that these fields are in, and returns their number.
+function adopt(...fields) {
+  const before = closedRoots.size;
+  for (const field of fields) {
+    let root = field.getRootNode();
+    while (root instanceof ShadowRoot) {
+      if (root.mode === 'closed') closedRoots.set(root.host, root);
+      root = root.host.getRootNode();
+    }
+  }
+  return closedRoots.size - before;
+}
 
 // Returns the parent in the tree of what is drawn.
 function drawnParent(element) {
@@ -47,10 +62,13 @@ function hostOf(element) {
 }
 
 function isWithin(element, ancestor) {
-  for (let node = element; node; node = composedParent(node)) {
-    if (node === ancestor) return true;
+  let node = element;
+  while (!containsNode.call(ancestor, node)) {
+    const root = rootOf(node);
+    if (!(root instanceof ShadowRoot)) return false;
+    node = root.host;
   }
-  return false;
+  return true;
 }
 
 // Calls `visit` with all elements, those of a shadow root after its host.
@@ -91,6 +109,14 @@ function isDrawn(element) {
     if (attribute('inert') !== null || attribute('aria-hidden') === 'true') return false;
   }
   return scrolls || element.ownerDocument !== document || isOnPage(box);
+}
+
+// Whether the frames around this one that it can reach are drawn.
+function areOwnersDrawn() {
+  for (let frame = window; frame.frameElement; frame = frame.parent) {
+    if (!isDrawn(frame.frameElement)) return false;
+  }
+  return true;
 }
 
 // Whether a box is within the area that can be scrolled to.

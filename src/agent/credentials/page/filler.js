@@ -37,18 +37,7 @@ const filler = {
     return { permitted: true, written: written.length > 0, fields, submitted };
   },
 
-  // Adopts the closed shadow roots that these fields are in, and returns their number.
-  adopt(...fields) {
-    const before = closedRoots.size;
-    for (const field of fields) {
-      let root = field.getRootNode();
-      while (root instanceof ShadowRoot) {
-        if (root.mode === 'closed') closedRoots.set(root.host, root);
-        root = root.host.getRootNode();
-      }
-    }
-    return closedRoots.size - before;
-  },
+  adopt,
 
   isDrawn,
 };

@@ -96,7 +96,7 @@ class Matcher {
   match() {
     const outcomes = new Map();
     const selected = this.specs.filter((spec) => spec.selector);
-    for (const spec of selected) outcomes.set(spec.name, this.matchSelector(spec.selector));
+    for (const spec of selected) outcomes.set(spec.name, this.matchSelector(spec));
     const chosen = [...outcomes.values()].flatMap((outcome) => outcome.fields ?? []);
     // The groups that selectors name are the only ones; without selectors all may have fields.
     const anchors = [...new Set(chosen.map((field) => field.group))];
@@ -137,10 +137,12 @@ class Matcher {
     return this.login.filter((group) => isWhole(group) || single.has(group));
   }
 
-  matchSelector(selector) {
+  matchSelector({ selector, kind, length }) {
     const found = this.fields.filter(
       (field) => TEXT_TYPES.has(field.type) && field.element.matches(selector),
     );
+    const cells = found.length === 1 ? found[0].group.splitCode : null;
+    if (kind === 'code' && cells?.[0] === found[0]) return this.matchCells(cells, length);
     return this.choose(found.map((field) => ({ field, rank: 0 })));
   }
 
@@ -161,11 +163,13 @@ class Matcher {
     if (single.outcome === 'match' || single.outcome === 'ambiguous' || !group.splitCode) {
       return single;
     }
-    const cells = group.splitCode;
-    if (cells.length !== length || !cells.every((field) => this.isShown(field))) {
-      return NOT_FOUND;
-    }
-    return this.take(cells);
+    return this.matchCells(group.splitCode, length);
+  }
+
+  // Takes the fields of a split code, if they are as many as its characters.
+  matchCells(cells, length) {
+    const isWhole = cells.length === length && cells.every((field) => this.isShown(field));
+    return isWhole ? this.take(cells) : NOT_FOUND;
   }
 
   matchIdentifier(kind, maxRank) {

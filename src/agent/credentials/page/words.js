@@ -150,8 +150,12 @@ const WORDS = {
 // Returns the words of a text in lower case, without accents and punctuation, with a space around
 // each: `userName2` and `User-Name 2` are the same.
 function normalize(text) {
+  return toWords(text.slice(0, MAX_TEXT));
+}
+
+// Normalizes a text of any length.
+function toWords(text) {
   const split = text
-    .slice(0, MAX_TEXT)
     .replace(/(\p{Ll}|\p{N})(\p{Lu})/gu, '$1 $2')
     .replace(/(\p{Script=Latin})(\p{N})/gu, '$1 $2');
   const plain = split.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase();
@@ -163,16 +167,19 @@ const MAX_TEXT = 200;
 // Latin words of this length are also found within other words, as `username` in `txtusername`.
 const MIN_LENGTH_WITHIN = 6;
 
-const TERMS = Object.fromEntries(
-  Object.entries(WORDS).map(([meaning, words]) => [
-    meaning,
-    words.map((word) => {
-      const term = normalize(word).trim();
-      const within = term.length >= MIN_LENGTH_WITHIN || !/\p{Script=Latin}/u.test(term);
-      return within ? term : ` ${term} `;
-    }),
-  ]),
-);
+const toTerms = (words) =>
+  Object.fromEntries(
+    Object.entries(words).map(([meaning, list]) => [
+      meaning,
+      list.map((word) => {
+        const term = normalize(word).trim();
+        const within = term.length >= MIN_LENGTH_WITHIN || !/\p{Script=Latin}/u.test(term);
+        return within ? term : ` ${term} `;
+      }),
+    ]),
+  );
+
+const TERMS = toTerms(WORDS);
 
 // Whether a normalized text has a word of this meaning.
 function means(text, meaning) {

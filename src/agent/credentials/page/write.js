@@ -32,14 +32,6 @@ function enter(element, text) {
   element.dispatchEvent(new Event('change', { bubbles: true }));
 }
 
-// Whether the frames around this one that it can reach are drawn.
-function areOwnersDrawn() {
-  for (let frame = window; frame.frameElement; frame = frame.parent) {
-    if (!isDrawn(frame.frameElement)) return false;
-  }
-  return true;
-}
-
 // Looks for the field of a value anew, with all evidence, and verifies the origin.
 function find(request, name) {
   if (!isPermittedFrame(request.policy)) return { outcome: 'refused_origin' };
