@@ -36,19 +36,20 @@ impl Flow {
             | PageOrigin::IdentityProvider { .. } => {}
         }
         let is_stalled = self.stalls >= MAX_STALLS;
-        match page.obstacle {
-            Some(PageObstacle::ConsentBanner) if !is_stalled => {
-                return Decision::Act(PageAction::DismissConsent);
-            }
-            Some(PageObstacle::RememberDevice) if !is_stalled => {
-                return Decision::Act(PageAction::RememberDevice);
-            }
-            _ => {}
+        if let Some(obstacle) = page.obstacle.filter(|_| !is_stalled) {
+            return Decision::Act(match obstacle {
+                PageObstacle::ConsentBanner => PageAction::DismissConsent,
+                PageObstacle::RememberDevice => PageAction::RememberDevice,
+                PageObstacle::Offer => PageAction::SkipOffer,
+            });
         }
         if page.is_logged_in(self.may_be_logged_in) {
             return Decision::Save;
         }
-        if page.obstacle.is_some() {
+        // A box that cannot be checked does not prevent the login.
+        let is_box =
+            page.obstacle == Some(PageObstacle::RememberDevice) && !page.requests_nothing();
+        if page.obstacle.is_some() && !is_box {
             return wait_for_action(page, ExternalActionKind::Obstacle);
         }
         if !page.requests_nothing() {

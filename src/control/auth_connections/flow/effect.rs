@@ -51,6 +51,7 @@ pub enum PageAction {
     Inspect,
     DismissConsent,
     RememberDevice,
+    SkipOffer,
     Choose {
         label: String,
         selector: String,

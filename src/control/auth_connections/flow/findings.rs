@@ -23,7 +23,7 @@ pub struct PageFindings {
     pub url: String,
     /// Host of the document with the fields, or of the page if it has none.
     pub host: String,
-    /// The class of that host, or the worst of all hosts that the page was redirected by.
+    /// The class of that host. `Internal` also if the page was redirected by such an address.
     pub origin: PageOrigin,
     /// A part of the page that has to be confirmed before anything else.
     pub obstacle: Option<PageObstacle>,
@@ -59,6 +59,8 @@ pub enum PageObstacle {
     ConsentBanner,
     /// The question whether to stay logged in on this device.
     RememberDevice,
+    /// An offer after the login, such as to create a passkey.
+    Offer,
 }
 
 /// A field of a login form.

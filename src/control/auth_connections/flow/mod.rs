@@ -32,6 +32,7 @@ mod decision;
 mod effect;
 mod event;
 mod findings;
+mod inspection;
 mod prompt;
 mod transitions;
 mod view;
@@ -44,6 +45,7 @@ pub use findings::{
     ExternalAction, ExternalActionKind, FieldInput, FieldKind, LoginEvidence, PageChoice,
     PageField, PageFindings, PageObstacle, PageOrigin,
 };
+pub use inspection::{InspectionContext, PageMark};
 pub use prompt::{AnswerRefusal, FlowAnswer};
 use prompt::{Prompt, ResolvedAnswer};
 pub use view::FlowTimelineEntry;

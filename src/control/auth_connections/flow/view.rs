@@ -52,9 +52,10 @@ impl Flow {
         match &self.phase {
             Phase::Starting | Phase::Filling(_) | Phase::Saving { .. } => ActingParty::System,
             Phase::Discovering(action) | Phase::Submitting(action) => match action {
-                PageAction::Inspect | PageAction::DismissConsent | PageAction::RememberDevice => {
-                    ActingParty::System
-                }
+                PageAction::Inspect
+                | PageAction::DismissConsent
+                | PageAction::RememberDevice
+                | PageAction::SkipOffer => ActingParty::System,
                 PageAction::OpenLoginPage | PageAction::Choose { .. } | PageAction::WaitForSite => {
                     ActingParty::Site
                 }

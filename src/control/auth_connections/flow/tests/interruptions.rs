@@ -88,17 +88,37 @@ fn consent_banner_is_dismissed_or_handed_to_the_person() {
 }
 
 #[test]
-fn device_is_trusted_after_the_login() {
+fn device_is_trusted_and_offers_are_skipped_after_the_login() {
     let mut login = Login::unattended(password_credential());
     login.find(password_page());
     login.submit();
-    let question = PageFindings {
+    for (obstacle, action) in [
+        (PageObstacle::RememberDevice, PageAction::RememberDevice),
+        (PageObstacle::Offer, PageAction::SkipOffer),
+    ] {
+        login.find(PageFindings {
+            obstacle: Some(obstacle),
+            ..welcome()
+        });
+        assert_eq!(login.effect, Effect::Act(action));
+        assert_eq!(login.flow.step(), FlowStep::Submitting);
+    }
+    login.succeed();
+}
+
+#[test]
+fn box_that_cannot_be_checked_is_left() {
+    let mut login = Login::unattended(password_credential());
+    let form = || PageFindings {
         obstacle: Some(PageObstacle::RememberDevice),
-        ..welcome()
+        ..password_page()
     };
-    login.find(question);
-    assert_eq!(login.effect, Effect::Act(PageAction::RememberDevice));
-    assert_eq!(login.flow.step(), FlowStep::Submitting);
+    for _ in 0..MAX_STALLS {
+        login.find(form());
+        assert_eq!(login.effect, Effect::Act(PageAction::RememberDevice));
+    }
+    login.find(form());
+    login.submit();
     login.succeed();
 }
 

@@ -6,6 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::*;
 use crate::api::auth_flow::{FlowChoiceType, FlowStep, ManagedAuthState, MfaType};
 
+mod inspection;
 mod interruptions;
 mod property;
 mod second_factors;

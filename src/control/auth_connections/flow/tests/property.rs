@@ -109,6 +109,7 @@ fn page_findings() -> impl Strategy<Value = PageFindings> {
     let obstacle = select(vec![
         PageObstacle::ConsentBanner,
         PageObstacle::RememberDevice,
+        PageObstacle::Offer,
     ]);
     let evidence = any::<[bool; 4]>().prop_map(
         |[url_changed, cookies_changed, form_absent, member_content]| LoginEvidence {
