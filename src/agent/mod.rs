@@ -74,7 +74,7 @@ use cdp_clients::CdpClients;
 use chromium::Chromium;
 use clipboard::Clipboard;
 use computer::Computer;
-use credentials::CredentialFiller;
+use credentials::{CredentialFiller, login::LoginPages};
 use cursor::CursorShown;
 use fs::{
     access::FileAccess,
@@ -168,6 +168,7 @@ pub struct Services {
     pub generated_reads: GeneratedReads,
     pub temp_files: TempFileJournal,
     pub live: LiveViews,
+    pub login_pages: LoginPages,
     pub logs: Logs,
     pub moves: Moves,
     /// The users that only this session has.
@@ -209,6 +210,7 @@ impl_from_ref! {
     generated_reads: GeneratedReads,
     temp_files: TempFileJournal,
     live: LiveViews,
+    login_pages: LoginPages,
     logs: Logs,
     moves: Moves,
     processes: Processes,
@@ -335,6 +337,7 @@ impl Services {
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
             credential_filler: CredentialFiller::new(chromium.clone()),
+            login_pages: LoginPages::new(chromium.clone()),
             generated_reads: GeneratedReads::default(),
             moves: Moves::new(temp_files.clone(), shutdown),
             uploads: uploads(&config, &temp_files),

@@ -38,7 +38,9 @@ impl Page {
 
     /// Waits until a document with a matching address has loaded.
     pub async fn loaded(&mut self, matches: impl Fn(&str) -> bool) {
-        let expression = "document.readyState === 'complete' ? location.href : null";
+        // A page can hide the property by the name of an element.
+        let expression = "Object.getOwnPropertyDescriptor(Document.prototype, 'readyState')\
+            .get.call(document) === 'complete' ? location.href : null";
         until("a document", async || {
             // A document that is replaced meanwhile is an error.
             let params = json!({"expression": expression});

@@ -1,4 +1,4 @@
-//! Credentials: writes values into the page in front.
+//! Credentials: writes values into the page in front, and describes what it asks for.
 //!
 //! ```text
 //! CredentialFiller::fill ──► Search: scripts in all frames ──inspect──► the frame with the fields
@@ -21,6 +21,7 @@
 //! | `page/mask.js` | dots in the place of filled values |
 //! | `page/write.js` | writing and submitting |
 //! | `page/filler.js` | the calls of the agent |
+//! | `login` | what a login page asks for, and clicks on it |
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,6 +47,7 @@ use crate::{
 };
 
 mod frames;
+pub mod login;
 mod permitted_hosts;
 mod search;
 

@@ -36,6 +36,7 @@ mod fs;
 mod health;
 mod json;
 mod live;
+mod login;
 mod logs;
 mod process;
 mod replays;
@@ -102,6 +103,8 @@ fn browser_routes() -> OpenApiRouter<Agent> {
         .routes(routes!(chromium::start_url::start_url))
         .routes(routes!(credentials::fill::fill))
         .routes(routes!(credentials::page::get))
+        .routes(routes!(login::inspect::inspect))
+        .routes(routes!(login::act::act))
         .routes(routes!(user_data::archive))
         .routes(routes!(user_data::restore))
 }

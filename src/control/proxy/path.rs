@@ -128,6 +128,8 @@ mod tests {
             "/chromium",
             "/chromium/restart",
             "/credentials/fill",
+            "/login/inspect",
+            "/login/act",
             "/health",
             "/display",
             "/replays",

@@ -9,6 +9,7 @@ mod fs;
 mod health;
 mod json;
 mod live;
+mod login;
 mod logs;
 mod process;
 mod replays;

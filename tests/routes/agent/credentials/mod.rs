@@ -1,4 +1,4 @@
 mod fill;
 mod languages;
 mod mutants;
-mod pages;
+pub mod pages;

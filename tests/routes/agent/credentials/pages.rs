@@ -62,21 +62,7 @@ impl Variant {
 
 /// Returns all pages.
 pub fn variants() -> Vec<Variant> {
-    let directory =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/routes/agent/credentials/pages");
-    let mut variants: Vec<Variant> = fs::read_dir(directory)
-        .unwrap()
-        .map(|entry| {
-            let path = entry.unwrap().path();
-            let text = fs::read_to_string(&path).unwrap();
-            let (head, html) = text.split_once("-->").unwrap();
-            Variant {
-                name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
-                expected: serde_json::from_str(head.trim_start_matches("<!--")).unwrap(),
-                html: html.to_owned(),
-            }
-        })
-        .collect();
+    let mut variants = read_pages("tests/routes/agent/credentials/pages");
     variants.extend(LANGUAGES.iter().map(|labels| Variant {
         name: format!("language_{}", labels.0),
         expected: json!({
@@ -87,6 +73,22 @@ pub fn variants() -> Vec<Variant> {
     }));
     variants.sort_by(|a, b| a.name.cmp(&b.name));
     variants
+}
+
+/// Returns the pages of a directory of the package.
+pub fn read_pages(directory: &str) -> Vec<Variant> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+    let entries = fs::read_dir(directory).unwrap();
+    let read = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        let (head, html) = text.split_once("-->").unwrap();
+        Variant {
+            name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
+            expected: serde_json::from_str(head.trim_start_matches("<!--")).unwrap(),
+            html: html.to_owned(),
+        }
+    };
+    entries.map(|entry| read(&entry.unwrap().path())).collect()
 }
 
 /// Returns a page that is no file.
@@ -139,15 +141,21 @@ impl FormSite {
         Self { port, leaks }
     }
 
+    /// Returns the origins of the site and of another one.
+    pub fn origins(&self) -> [String; 2] {
+        [site(self.port), other_site(self.port)]
+    }
+
     /// Returns the number of reports that a page has sent to `/leaked`.
     pub fn leaks(&self) -> usize {
         self.leaks.load(Ordering::Relaxed)
     }
 
-    /// Starts a browser that finds the site.
+    /// Starts a browser that finds the site, and no host on the internet.
     pub async fn browser(start: Start) -> TestAgent {
-        let flag = "--chromium-flag=--host-resolver-rules=MAP *.test 127.0.0.1";
-        start.with([flag]).ready().await
+        let rules = "MAP *.test 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.*";
+        let flag = format!("--chromium-flag=--host-resolver-rules={rules}");
+        start.with([&*flag]).ready().await
     }
 
     /// Returns the address of a page.
