@@ -2,8 +2,8 @@
 //!
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
-//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`], [`webhooks`],
-//!   [`audit_logs`], [`purge_clock`]: the queries on each table.
+//!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`],
+//!   [`signing_keys`], [`webhooks`], [`audit_logs`], [`purge_clock`]: the queries on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -55,6 +55,7 @@ mod purge_clock;
 mod registered_hosts;
 mod replays;
 mod search;
+mod signing_keys;
 mod sqlite;
 #[cfg(test)]
 pub(crate) mod test_database;
@@ -106,6 +107,7 @@ pub use projects::{ProjectChange, ProjectListing, ProjectOutcome, ProjectRow};
 pub use purge_clock::PurgeClock;
 pub use registered_hosts::{HostMachine, NewRegisteredHost, RegisteredHostRow};
 pub use replays::{ReplayEnd, ReplayRow};
+pub use signing_keys::{PUBLIC_KEY_BYTES, SigningKeyRow};
 pub use webhooks::{
     CreateWebhookOutcome, WebhookAttempt, WebhookClaim, WebhookDeliveryListing, WebhookDeliveryRow,
     WebhookRow,

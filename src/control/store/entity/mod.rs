@@ -28,6 +28,7 @@ pub mod project;
 pub mod purge_clock;
 pub mod replay;
 pub mod retired_key;
+pub mod signing_key;
 pub mod totp_step;
 pub mod webhook;
 pub mod webhook_delivery;
