@@ -134,7 +134,8 @@ mod tests {
         assert!(store.add_signing_key(&old, time(0)).await.unwrap());
         // A key of that age is there.
         assert!(!store.add_signing_key(&new, time(0)).await.unwrap());
-        assert_eq!(store.signing_keys().await.unwrap(), [old.clone()]);
+        let first = store.signing_keys().await.unwrap();
+        assert_eq!(first, std::slice::from_ref(&old));
         assert!(store.add_signing_key(&new, time(1)).await.unwrap());
         let stored = store.signing_keys().await.unwrap();
         assert_eq!(stored, [new.clone(), old]);
