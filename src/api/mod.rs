@@ -27,6 +27,7 @@ pub mod fs;
 pub mod groups;
 pub mod identity_providers;
 pub mod ids;
+pub mod jwks;
 pub mod keys;
 pub mod limits;
 pub mod live;

@@ -78,7 +78,7 @@ pub mod trusted_proxies;
 pub mod webhooks;
 
 use audit::AuditLog;
-use auth_connections::AuthConnections;
+use auth_connections::{AuthConnections, flow_tokens::FlowTokens};
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 use credentials::{StoredCredentials, fill::PageFiller};
@@ -100,7 +100,8 @@ use routes::{
     sunset::{Sunset, enforce_sunset},
 };
 use services::{
-    auth_connections, browsers, hosts, pools, proxy, registered_hosts, services_with_secrets,
+    auth_connections, browsers, hosts, page_filler, pools, proxy, registered_hosts,
+    services_with_secrets,
 };
 use session_token::SessionTokens;
 use settings::{Config, FleetConfig, Settings};
@@ -136,6 +137,7 @@ pub struct Services {
     pub providers: Providers,
     pub filler: PageFiller,
     pub auth_connections: AuthConnections,
+    pub flow_tokens: FlowTokens,
     pub webhooks: Webhooks,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
@@ -185,6 +187,7 @@ extract_services! {
     providers: Providers,
     filler: PageFiller,
     auth_connections: AuthConnections,
+    flow_tokens: FlowTokens,
     webhooks: Webhooks,
     tokens: SessionTokens,
     proxy: Proxy,
@@ -235,8 +238,7 @@ pub async fn start(
     let common = (&secret, &authority);
     let joined = processes::join(&store, &config, &state_dir, &blobs, common, &shutdown);
     let (store, membership) = joined.await?;
-    let opened = services_with_secrets(&config, &state_dir, &store, &shutdown);
-    let (credentials, providers, webhooks) = opened.await?;
+    let sealed = services_with_secrets(&config, &state_dir, &store, &shutdown).await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
     let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
@@ -258,11 +260,12 @@ pub async fn start(
             limits: CallerLimits::new(config.caller_quota),
             metrics_token: metrics_token(&config),
             projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
-            filler: PageFiller::new(&config, &credentials, &providers, &browsers),
-            auth_connections: auth_connections(&config, &store, (&credentials, &providers)),
-            credentials,
-            providers,
-            webhooks,
+            filler: page_filler(&config, &sealed, &browsers),
+            auth_connections: auth_connections(&config, &store, &sealed),
+            credentials: sealed.credentials,
+            providers: sealed.providers,
+            webhooks: sealed.webhooks,
+            flow_tokens: sealed.flow_tokens,
             store,
             browsers,
             replays,

@@ -2,10 +2,10 @@
 
 use super::{
     ControlError,
-    auth_connections::AuthConnections,
+    auth_connections::{AuthConnections, flow_tokens::FlowTokens},
     browsers::Browsers,
     connections::idle_per_agent,
-    credentials::StoredCredentials,
+    credentials::{StoredCredentials, fill::PageFiller},
     fleet::{
         LocalFleet,
         registered::{AuthorityError, JoinTokens, RegisteredHosts},
@@ -27,21 +27,31 @@ use crate::{
     system::{identity::Authority, outbound::OutboundClient},
 };
 
+/// The services that store secrets.
+pub(super) struct SecretServices {
+    pub(super) credentials: StoredCredentials,
+    pub(super) providers: Providers,
+    pub(super) webhooks: Webhooks,
+    pub(super) flow_tokens: FlowTokens,
+}
+
 /// Returns the services that store secrets, if all keys that they need are there.
 pub(super) async fn services_with_secrets(
     config: &Config,
     state_dir: &StateDir,
     store: &Store,
     shutdown: &Shutdown,
-) -> Result<(StoredCredentials, Providers, Webhooks), ControlError> {
+) -> Result<SecretServices, ControlError> {
     let ring = ring_source::open(config.secrets_keys.as_ref(), state_dir, store).await?;
     let secrets = Secrets::open(store.clone(), ring).await?;
     let settings = &config.providers;
     let client = OutboundClient::new(settings.outbound_options())?;
-    let providers = Providers::new(settings, client.clone(), store, &secrets);
-    let webhooks = Webhooks::new(settings, client, store, &secrets, shutdown);
-    let credentials = StoredCredentials::new(store.clone(), secrets);
-    Ok((credentials, providers, webhooks))
+    Ok(SecretServices {
+        providers: Providers::new(settings, client.clone(), store, &secrets),
+        webhooks: Webhooks::new(settings, client, store, &secrets, shutdown),
+        flow_tokens: FlowTokens::new(store.clone(), secrets.clone()),
+        credentials: StoredCredentials::new(store.clone(), secrets),
+    })
 }
 
 /// Returns the service of the hosts of both fleets.
@@ -108,15 +118,23 @@ pub(super) fn registered_hosts(
     Ok(hosts.map_err(AuthorityError::from)?)
 }
 
+pub(super) fn page_filler(
+    config: &Config,
+    sealed: &SecretServices,
+    browsers: &Browsers,
+) -> PageFiller {
+    PageFiller::new(config, &sealed.credentials, &sealed.providers, browsers)
+}
+
 pub(super) fn auth_connections(
     config: &Config,
     store: &Store,
-    (credentials, providers): (&StoredCredentials, &Providers),
+    sealed: &SecretServices,
 ) -> AuthConnections {
     AuthConnections::new(
         store.clone(),
-        credentials.clone(),
-        providers.clone(),
+        sealed.credentials.clone(),
+        sealed.providers.clone(),
         config.max_auth_connections,
     )
 }

@@ -53,6 +53,8 @@ pub(super) fn spawn(
     shutdown.spawn(control.pools.clone().dispatch());
     shutdown.spawn(control.browsers.clone().record_use());
     shutdown.spawn(control.webhooks.clone().deliver());
+    let flow_tokens = control.flow_tokens.clone();
+    shutdown.spawn(flow_tokens.maintain(shutdown.clone()));
     if let Some(hints) = hints {
         let listeners = Listeners {
             keys: control.keys.clone(),

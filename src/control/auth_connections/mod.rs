@@ -2,7 +2,7 @@
 //!
 //! - [`sites`]: the hosts that a connection permits.
 //! - [`credential`]: the credentials of connections, and whether they suffice to log in.
-//! - [`flow`]: the state machine of a login.
+//! - [`flow`]: the state machine of a login. [`flow_tokens`]: the tokens of its person.
 
 use chrono::Utc;
 use url::Url;
@@ -28,6 +28,7 @@ use crate::api::{
 
 mod credential;
 pub mod flow;
+pub mod flow_tokens;
 pub mod sites;
 
 /// The most attempts of a change while other requests change the connection, too.
