@@ -36,7 +36,7 @@ pub struct AuditLogEntry {
     /// Host name or address that the request was sent to.
     pub domain: String,
     pub auth_strategy: AuthStrategy,
-    /// Id of the API key, or of the browser that the session token is for. Empty if the
+    /// Id of the API key, or of the browser or auth connection that the token is for. Empty if the
     /// authentication failed.
     pub user_id: String,
     /// Always empty: this server has no user accounts.
@@ -51,7 +51,7 @@ pub struct AuditLogEntry {
     /// Project that the request was about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub project_id: Option<ProjectId>,
-    /// API key of the request, or the one that its session token was issued for.
+    /// API key of the request, or the one that its token was issued for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_id: Option<KeyId>,
 }
@@ -62,8 +62,10 @@ pub struct AuditLogEntry {
 pub enum AuthStrategy {
     /// An `Authorization` header.
     ApiKey,
-    /// A `jwt` parameter.
+    /// The token in one of a browser's own URLs.
     SessionToken,
+    /// The token of a login flow.
+    FlowToken,
     /// A join token, or a token of a host's own key.
     Host,
     /// No credential.
@@ -71,13 +73,20 @@ pub enum AuthStrategy {
 }
 
 impl AuthStrategy {
-    const ALL: [AuthStrategy; 4] = [Self::ApiKey, Self::SessionToken, Self::Host, Self::None];
+    const ALL: [AuthStrategy; 5] = [
+        Self::ApiKey,
+        Self::SessionToken,
+        Self::FlowToken,
+        Self::Host,
+        Self::None,
+    ];
 
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             AuthStrategy::ApiKey => "api_key",
             AuthStrategy::SessionToken => "session_token",
+            AuthStrategy::FlowToken => "flow_token",
             AuthStrategy::Host => "host",
             AuthStrategy::None => "none",
         }
@@ -223,7 +232,8 @@ pub struct AuditLogFilter {
     /// Methods to leave out, up to 10, joined by commas.
     #[param(value_type = Option<String>, example = "GET")]
     pub exclude_method: Vec<MethodName>,
-    /// Kinds of credentials, joined by commas: `api_key`, `session_token`, `none`.
+    /// Kinds of credentials, joined by commas: `api_key`, `session_token`, `flow_token`, `host`,
+    /// `none`.
     #[param(value_type = Option<String>, example = "api_key")]
     pub auth_strategy: Vec<AuthStrategy>,
     /// First segments of routes, up to 10, joined by commas.

@@ -40,7 +40,7 @@ pub struct AuditRecord {
     pub user_agent: String,
     pub domain: String,
     pub auth_strategy: AuthStrategy,
-    /// The API key, the browser of the session token, the host, or its join token.
+    /// The API key, the browser or the connection of the token, the host, or its join token.
     pub user_id: Option<String>,
     pub api_key_id: Option<KeyId>,
     pub project_id: Option<ProjectId>,
@@ -72,9 +72,10 @@ pub struct EndedRequest<'a> {
 /// The authenticated sender of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actor {
-    /// The API key, or the one that the session token was issued for. `None` for hosts.
+    /// The API key, or the one that the token was issued for. `None` for hosts.
     pub key: Option<KeyId>,
-    /// The browser of the session token, or the host, or the join token that it registers with.
+    /// The browser or the connection of the token, or the host, or the join token that it registers
+    /// with.
     pub holder: Option<String>,
     pub project: Option<ProjectId>,
 }

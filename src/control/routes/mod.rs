@@ -5,7 +5,7 @@ use std::time::Duration;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::authentication::SESSION_PARAMETER;
+use self::authentication::{FLOW_OPERATIONS, SESSION_PARAMETER};
 use super::{Control, store::StoreError};
 use crate::http::{ApiError, ApiInfo, SessionRoutes};
 
@@ -27,6 +27,7 @@ mod paged;
 mod profiles;
 pub mod public_base_url;
 pub mod sunset;
+mod well_known;
 
 /// The title and the introduction of the OpenAPI document.
 pub const API_INFO: ApiInfo = ApiInfo {
@@ -38,8 +39,9 @@ pub const API_INFO: ApiInfo = ApiInfo {
     guard_errors: &[400, 403, 404, 429],
     session_routes: Some(SessionRoutes {
         prefix: "/browsers/{id}/",
+        operations: &FLOW_OPERATIONS,
         parameter: SESSION_PARAMETER,
-        description: "The token in a browser's own URLs. That of `cdp_ws_url` is valid for all routes of the browser, that of a live view or of a replay only for it. `Authorization` takes precedence.",
+        description: "The token in a browser's own URLs, or that of a login flow. That of `cdp_ws_url` is valid for all routes of the browser, that of a live view or of a replay only for it, and that of a login flow for its connection. `Authorization` takes precedence, and may have the token of a login flow, too.",
     }),
 };
 
@@ -79,6 +81,7 @@ pub fn open() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(health::health))
         .merge(console::router())
+        .merge(well_known::router())
 }
 
 /// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that

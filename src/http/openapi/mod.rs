@@ -4,6 +4,7 @@
 //! common: how to authenticate (`security`), errors that the extractors and the guard respond with
 //! and headers that belong to a status (`responses`), and the form of streams (`schemas`).
 
+use http::Method;
 use utoipa::openapi::{
     ComponentsBuilder, InfoBuilder, OpenApi, PathItem, path::Operation, tag::TagBuilder,
 };
@@ -35,8 +36,8 @@ pub struct ApiInfo {
 #[must_use]
 pub fn document(info: ApiInfo, mut open: OpenApi, mut guarded: OpenApi) -> OpenApi {
     for (path, item) in &mut guarded.paths.paths {
-        for operation in operations(item) {
-            operation.security = Some(security::requirements(&info, path));
+        for (method, operation) in operations(item) {
+            operation.security = Some(security::requirements(&info, &method, path));
             responses::declare(operation, &[401]);
             responses::declare(operation, info.guard_errors);
         }
@@ -58,7 +59,7 @@ pub fn document(info: ApiInfo, mut open: OpenApi, mut guarded: OpenApi) -> OpenA
     components.responses.extend(responses::shared_errors());
     for item in open.paths.paths.values_mut() {
         let has_path_parameters = item.parameters.is_some();
-        for operation in operations(item) {
+        for (_, operation) in operations(item) {
             schemas::complete_request_body(operation, &components);
             responses::complete(operation, has_path_parameters);
             schemas::describe_streams(operation);
@@ -75,7 +76,7 @@ fn describe_groups(document: &mut OpenApi) {
     let items = document.paths.paths.values_mut();
     let used: Vec<String> = items
         .flat_map(operations)
-        .flat_map(|operation| operation.tags.clone().unwrap_or_default())
+        .flat_map(|(_, operation)| operation.tags.clone().unwrap_or_default())
         .collect();
     let tags = groups::ALL
         .iter()
@@ -89,15 +90,15 @@ fn describe_groups(document: &mut OpenApi) {
     document.tags = Some(tags.collect());
 }
 
-fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operation)> {
     [
-        item.get.as_mut(),
-        item.put.as_mut(),
-        item.post.as_mut(),
-        item.delete.as_mut(),
-        item.patch.as_mut(),
-        item.head.as_mut(),
+        (Method::GET, item.get.as_mut()),
+        (Method::PUT, item.put.as_mut()),
+        (Method::POST, item.post.as_mut()),
+        (Method::DELETE, item.delete.as_mut()),
+        (Method::PATCH, item.patch.as_mut()),
+        (Method::HEAD, item.head.as_mut()),
     ]
     .into_iter()
-    .flatten()
+    .filter_map(|(method, operation)| Some((method, operation?)))
 }

@@ -131,7 +131,7 @@ const SHARED_HEADERS: [&SharedHeader; 6] = [
 /// Declares shared errors for all operations of a path. Errors that an operation describes itself
 /// stay as they are.
 pub fn declare_errors(item: &mut PathItem, statuses: &[u16]) {
-    for operation in operations(item) {
+    for (_, operation) in operations(item) {
         declare(operation, statuses);
     }
 }

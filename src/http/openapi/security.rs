@@ -1,5 +1,6 @@
 //! The credentials that routes accept.
 
+use http::Method;
 use utoipa::openapi::{
     RefOr, SecurityRequirement,
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
@@ -15,6 +16,8 @@ const SESSION_TOKEN: &str = "session_token";
 pub struct SessionRoutes {
     /// The start of their paths.
     pub prefix: &'static str,
+    /// The methods and paths of further ones.
+    pub operations: &'static [(Method, &'static str)],
     /// The query parameter with the token.
     pub parameter: &'static str,
     /// Describes the token.
@@ -22,11 +25,17 @@ pub struct SessionRoutes {
 }
 
 /// Returns the credentials that a guarded route accepts, of which a request needs one.
-pub(super) fn requirements(info: &ApiInfo, path: &str) -> Vec<SecurityRequirement> {
+pub(super) fn requirements(
+    info: &ApiInfo,
+    method: &Method,
+    path: &str,
+) -> Vec<SecurityRequirement> {
     let requirement = |name| SecurityRequirement::new(name, Vec::<String>::new());
-    let accepts_token = info
-        .session_routes
-        .is_some_and(|routes| path.starts_with(routes.prefix));
+    let accepts_token = info.session_routes.is_some_and(|routes| {
+        let mut operations = routes.operations.iter();
+        path.starts_with(routes.prefix)
+            || operations.any(|operation| (&operation.0, operation.1) == (method, path))
+    });
     let mut accepted = vec![requirement(BEARER)];
     if accepts_token {
         accepted.push(requirement(SESSION_TOKEN));

@@ -20,7 +20,9 @@ use utoipa::openapi::OpenApi;
 
 use self::operations::{Operations, is_mutating};
 use super::{
-    authentication::{HostRoute, Principal, RequestCredential, token_in},
+    authentication::{
+        HostRoute, Principal, RequestCredential, bearer_flow_token, is_flow_path, token_in,
+    },
     limiting::Throttled,
 };
 use crate::{
@@ -75,6 +77,7 @@ impl ActorCell {
         let holder = match &principal.credential {
             RequestCredential::ApiKey(_) => None,
             RequestCredential::SessionToken { browser, .. } => Some(browser.to_string()),
+            RequestCredential::FlowToken { connection, .. } => Some(connection.to_string()),
         };
         let _ = self.0.set(Actor {
             key: Some(principal.key.clone()),
@@ -134,6 +137,8 @@ pub(super) struct PendingRecord {
     user_agent: Option<HeaderValue>,
     host: Option<HeaderValue>,
     has_authorization: bool,
+    /// Whether the authorization is the token of a login flow, valid or not.
+    has_flow_token: bool,
     matched: Option<MatchedPath>,
     actor: ActorCell,
     used: UsedResource,
@@ -156,6 +161,7 @@ impl PendingRecord {
             user_agent: headers.get(USER_AGENT).cloned(),
             host: headers.get(HOST).cloned(),
             has_authorization: headers.contains_key(AUTHORIZATION),
+            has_flow_token: bearer_flow_token(headers).is_some(),
             matched: extensions.get::<MatchedPath>().cloned(),
             actor,
             used,
@@ -222,9 +228,11 @@ impl PendingRecord {
     fn auth_strategy(&self) -> AuthStrategy {
         match self.has_authorization {
             true if HostRoute::of(&self.method, self.uri.path()).is_some() => AuthStrategy::Host,
+            true if self.has_flow_token => AuthStrategy::FlowToken,
             true => AuthStrategy::ApiKey,
-            false if token_in(&self.uri).is_some() => AuthStrategy::SessionToken,
-            false => AuthStrategy::None,
+            false if token_in(&self.uri).is_none() => AuthStrategy::None,
+            false if is_flow_path(self.uri.path()) => AuthStrategy::FlowToken,
+            false => AuthStrategy::SessionToken,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Authenticates requests with an API key or a session token, and selects the project.
+//! Authenticates requests with an API key or a token, and selects the project.
 //!
 //! An API key in the `Authorization` header is valid for all routes. A session token in the `jwt`
 //! query parameter of a browser's own URLs is valid only for a part of that browser, and as long as
-//! the API key that it was issued for. The metrics and the routes that hosts call have rules of
+//! the API key that it was issued for. The token of a login flow is valid for a few routes of its
+//! connection ([`super::flow_token`]). The metrics and the routes that hosts call have rules of
 //! their own ([`super::metrics`], [`super::host`]).
 
 use axum::{
@@ -10,15 +11,20 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderValue, Method, Uri, header::REFERRER_POLICY, request::Parts};
+use http::{
+    HeaderMap, HeaderValue, Method, Uri,
+    header::{AUTHORIZATION, REFERRER_POLICY},
+    request::Parts,
+};
 
 use super::{
+    flow_token::{bearer_flow_token, is_flow_path, verify_flow_token},
     host::{HostRoute, authenticate_host},
     metrics::{METRICS_PATH, authorize_metrics},
     project::{RequestedProject, check_bound, select_project},
 };
 use crate::{
-    api::ids::{BrowserId, KeyId, ProjectId},
+    api::ids::{AuthConnectionId, BrowserId, FlowId, KeyId, ProjectId},
     control::{
         Control,
         browsers::BrowserError,
@@ -30,7 +36,7 @@ use crate::{
     http::{ApiError, ApiResult, LinkId, bearer_token},
 };
 
-/// The query parameter that contains a session token.
+/// The query parameter that contains a token.
 pub const SESSION_PARAMETER: &str = "jwt";
 
 /// The authenticated sender of a request.
@@ -38,7 +44,7 @@ pub const SESSION_PARAMETER: &str = "jwt";
 pub struct Principal {
     /// The project that the request is about.
     pub project: ProjectId,
-    /// The API key, or the one that the session token was issued for.
+    /// The API key, or the one that the token was issued for.
     pub key: KeyId,
     /// The same project, unless it is the default of a request that selects none.
     pub selected_project: Option<ProjectId>,
@@ -56,15 +62,20 @@ pub enum RequestCredential {
         browser: BrowserId,
         scope: Scope,
     },
+    /// The token of a login flow.
+    FlowToken {
+        connection: AuthConnectionId,
+        flow: FlowId,
+    },
 }
 
 impl Principal {
-    /// Returns the projects that the API key gives access to. Rejects session tokens.
+    /// Returns the projects that the API key gives access to. Rejects tokens.
     pub fn project_scope(&self) -> ApiResult<ProjectScope<'_>> {
         Ok(ProjectScope(self.api_key()?.project.as_ref()))
     }
 
-    /// Returns the API key. Rejects session tokens, and keys that are bound to a project:
+    /// Returns the API key. Rejects tokens, and keys that are bound to a project:
     /// `subject`, with its verb, is about all projects.
     pub fn organization_key(&self, subject: &str) -> ApiResult<&Identity> {
         let identity = self.api_key()?;
@@ -80,16 +91,18 @@ impl Principal {
     /// authenticated.
     pub fn browser_ended(&self) -> ApiError {
         match &self.credential {
-            RequestCredential::ApiKey(_) => BrowserError::NotFound.into(),
+            RequestCredential::ApiKey(_) | RequestCredential::FlowToken { .. } => {
+                BrowserError::NotFound.into()
+            }
             RequestCredential::SessionToken { .. } => session_ended(),
         }
     }
 
-    /// Returns the API key. Rejects session tokens.
+    /// Returns the API key. Rejects tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {
             RequestCredential::ApiKey(identity) => Ok(identity),
-            RequestCredential::SessionToken { .. } => {
+            RequestCredential::SessionToken { .. } | RequestCredential::FlowToken { .. } => {
                 Err(ApiError::unauthorized("this route requires an API key"))
             }
         }
@@ -109,9 +122,9 @@ pub(in crate::control::routes) async fn authenticate(
     if let Some(route) = HostRoute::of(request.method(), request.uri().path()) {
         return authenticate_host(control, route, request, next).await;
     }
-    let token = session_token(&request);
+    let token = PresentedToken::of(&request);
     let authenticated = match &token {
-        Some(token) => authenticate_link(control, token, &mut request).await,
+        Some(token) => authenticate_token(control, token, &mut request).await,
         None => verify_api_key(control, request.headers()).await,
     };
     let mut response = match authenticated {
@@ -125,7 +138,7 @@ pub(in crate::control::routes) async fn authenticate(
         }
         Err(error) => error.into_response(),
     };
-    if token.is_some() {
+    if token.is_some_and(|token| token.is_in_url) {
         // If the URL is that of a page, requests from the page must not contain the token.
         let policy = HeaderValue::from_static("no-referrer");
         response.headers_mut().insert(REFERRER_POLICY, policy);
@@ -133,27 +146,61 @@ pub(in crate::control::routes) async fn authenticate(
     Ok(response)
 }
 
-/// Verifies the session token of a request, and notes in the request which link it is.
-async fn authenticate_link(
+/// A token that a request has presented, valid or not.
+struct PresentedToken {
+    text: String,
+    kind: TokenKind,
+    is_in_url: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TokenKind {
+    Session,
+    Flow,
+}
+
+impl PresentedToken {
+    /// Returns the token of a request. An `Authorization` header takes precedence over the URL.
+    fn of(request: &Request) -> Option<PresentedToken> {
+        let (url, headers) = (request.uri(), request.headers());
+        if let Some(token) = bearer_flow_token(headers) {
+            return Some(PresentedToken {
+                text: token.to_owned(),
+                kind: TokenKind::Flow,
+                is_in_url: false,
+            });
+        }
+        if headers.contains_key(AUTHORIZATION) {
+            return None;
+        }
+        let kind = match is_flow_path(url.path()) {
+            true => TokenKind::Flow,
+            false => TokenKind::Session,
+        };
+        Some(PresentedToken {
+            text: token_in(url)?,
+            kind,
+            is_in_url: true,
+        })
+    }
+}
+
+/// Verifies the token of a request, and notes in the request which link it is.
+async fn authenticate_token(
     control: &Control,
-    token: &str,
+    token: &PresentedToken,
     request: &mut Request,
 ) -> ApiResult<Principal> {
     let (method, path) = (request.method(), request.uri().path());
-    let (principal, link) = verify_session_token(control, token, method, path).await?;
+    let (principal, link) = match token.kind {
+        TokenKind::Session => verify_session_token(control, &token.text, method, path).await?,
+        TokenKind::Flow => verify_flow_token(control, &token.text, method, path).await?,
+    };
     request.extensions_mut().insert(link);
     Ok(principal)
 }
 
-/// Returns the session token of a request. An `Authorization` header takes precedence over it.
-fn session_token(request: &Request) -> Option<String> {
-    if request.headers().contains_key(http::header::AUTHORIZATION) {
-        return None;
-    }
-    token_in(request.uri())
-}
-
-/// Returns the session token in a URL, valid or not.
+/// Returns the token in a URL, valid or not.
 pub fn token_in(url: &Uri) -> Option<String> {
     let query = url.query()?;
     url::form_urlencoded::parse(query.as_bytes())
@@ -178,12 +225,8 @@ async fn verify_session_token(
     if id != grant.browser.as_str() || !scope_allows(&grant.scope, method, route) {
         return Err(rejected());
     }
-    let identity = match control.keys.identify(&grant.key).await {
-        Ok(identity) => identity,
-        Err(KeyError::Store(cause)) => return Err(cause.into()),
-        Err(error @ KeyError::Task(_)) => return Err(ApiError::internal(error)),
-        Err(_) => return Err(rejected()),
-    };
+    let identity = identify_issuer(control, &grant.key).await?;
+    let identity = identity.ok_or_else(rejected)?;
     check_bound(control, &grant.project).await?;
     check_exists(control, &grant).await?;
     let link = link_id(&grant);
@@ -202,6 +245,16 @@ async fn verify_session_token(
         },
     };
     Ok((principal, link))
+}
+
+/// Returns the identity of the key that a token was issued for, unless the key has ended.
+pub(super) async fn identify_issuer(control: &Control, key: &str) -> ApiResult<Option<Identity>> {
+    match control.keys.identify(key).await {
+        Ok(identity) => Ok(Some(identity)),
+        Err(KeyError::Store(cause)) => Err(cause.into()),
+        Err(error @ KeyError::Task(_)) => Err(ApiError::internal(error)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Rejects a token whose browser has ended, or whose replay has been deleted.

@@ -29,7 +29,7 @@ export function audit(view) {
       { name: 'start', label: 'From', type: 'datetime-local', value: toInput(range.start) },
       { name: 'end', label: 'Until', type: 'datetime-local', value: end ? toInput(range.end) : '' },
       { name: 'method', label: 'Method', options: [['', 'All'], ...['POST', 'PUT', 'PATCH', 'DELETE', 'GET'].map(name => [name, name])] },
-      { name: 'auth_strategy', label: 'Credential', options: [['', 'All'], ['api_key', 'API key'], ['session_token', 'Session token'], ['host', 'Host'], ['none', 'None']] },
+      { name: 'auth_strategy', label: 'Credential', options: [['', 'All'], ['api_key', 'API key'], ['session_token', 'Session token'], ['flow_token', 'Login flow token'], ['host', 'Host'], ['none', 'None']] },
       { name: 'search', label: 'Text' },
     ]),
     element,
