@@ -6,6 +6,14 @@ use serde_json::Value;
 
 use super::routes::{SERVERS, document};
 
+/// The operations that accept the token of a login flow.
+const FLOW_OPERATIONS: [&str; 4] = [
+    "get /auth/connections/{id}",
+    "get /auth/connections/{id}/events",
+    "post /auth/connections/{id}/submit",
+    "post /auth/connections/{id}/cancel",
+];
+
 /// Returns all operations of a document with their names, such as `post /process/exec`.
 fn operations(document: &Value) -> impl Iterator<Item = (String, &Value)> {
     let paths = document["paths"].as_object().unwrap();
@@ -166,9 +174,13 @@ fn every_operation_declares_its_credentials() {
             let accepted = accepted.flat_map(|one| one.as_object().unwrap().keys());
             let accepted: Vec<&String> = accepted.collect();
             assert!(accepted.iter().all(|name| schemes.contains_key(*name)));
-            let takes_token = name.contains("/browsers/{id}/");
+            let is_of_flow = FLOW_OPERATIONS.contains(&name.as_str());
+            let takes_token = name.contains("/browsers/{id}/") || is_of_flow;
             let expected: &[&str] = match (name.as_str(), takes_token) {
-                ("get /health" | "get /" | "get /console/{name}", _) => &[],
+                (
+                    "get /health" | "get /" | "get /console/{name}" | "get /.well-known/jwks.json",
+                    _,
+                ) => &[],
                 (_, true) => &["bearer", "session_token"],
                 (_, false) => &["bearer"],
             };

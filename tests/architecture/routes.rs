@@ -65,9 +65,11 @@ fn route_module_matches_its_url() {
 fn modules_of(path: &str) -> [String; 2] {
     // The page of the console, whose other files are below `/console`.
     let path = if path == "/" { "/console" } else { path };
+    // The names of files are those of modules without their dots: `/.well-known/jwks.json`.
     let segments = path
         .split('/')
-        .filter(|part| !part.is_empty() && !part.starts_with('{'));
+        .filter(|part| !part.is_empty() && !part.starts_with('{'))
+        .filter_map(|part| part.trim_start_matches('.').split('.').next());
     let module = segments.collect::<Vec<_>>().join("/").replace('-', "_");
     let file = if path.ends_with('}') {
         "item"

@@ -10,6 +10,7 @@ pub mod events;
 pub mod files;
 pub mod fleet_agent;
 pub mod fleet_host;
+pub mod flow_tokens;
 pub mod live;
 pub mod login_site;
 pub mod page;

@@ -11,6 +11,7 @@ use berth::{
         secret_text::SecretText,
     },
     control::{
+        auth_connections::flow_tokens::FlowTokens,
         providers::{ItemSecrets, ProviderConfig, SecretField},
         secret_token::GeneratedToken,
         secrets::{DataKeys, Secrets, key::OperatorKey, key_ring::KeyRing},
@@ -65,6 +66,7 @@ assert_not_impl_any!(KeyRing: Display, Serialize);
 assert_not_impl_any!(SecretString: Display, Serialize);
 assert_not_impl_any!(SecretSlice<u8>: Display, Serialize);
 assert_not_impl_any!(SessionTokens: Display, Serialize);
+assert_not_impl_any!(FlowTokens: Display, Serialize);
 
 #[test]
 fn debug_output_has_no_secret() {

@@ -9,3 +9,4 @@ mod fleet;
 mod metrics;
 mod org;
 mod profiles;
+mod well_known;

@@ -1,1 +1,2 @@
 mod connections;
+mod flow_tokens;

@@ -1,0 +1,3 @@
+//! `/.well-known`.
+
+mod jwks;
