@@ -48,7 +48,8 @@ async fn published_key_verifies_tokens_in_another_program() {
     let keys = published.body["keys"].as_array().unwrap();
     assert_eq!(keys.len(), 1);
     let key = keys[0].as_object().unwrap();
-    let names: Vec<&String> = key.keys().collect();
+    let mut names: Vec<&String> = key.keys().collect();
+    names.sort();
     assert_eq!(names, ["alg", "crv", "kid", "kty", "use", "x"]);
 
     let now = Utc::now();
