@@ -13,6 +13,7 @@ pub mod fleet_host;
 pub mod flow_tokens;
 pub mod live;
 pub mod login_site;
+pub mod login_sites;
 pub mod page;
 pub mod painter;
 pub mod postgres;
