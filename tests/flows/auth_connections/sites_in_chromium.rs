@@ -91,7 +91,7 @@ async fn login_forms_are_usable_in_chromium() {
     log_in_by(
         &agent,
         &sites.ada,
-        &sites.url("password.test", "/login"),
+        &sites.url("elsewhere.test", "/login"),
         SUBMIT_PASSWORD,
     )
     .await;

@@ -13,8 +13,8 @@ use crate::support::{login_sites::LoginSites, wait::in_time};
 
 const MAX_REDIRECTS: usize = 8;
 
-/// The cookies of a visitor, by the host that they are sent to and by name. Those with the attribute
-/// `Domain` are stored under that domain, and are sent to it alone.
+/// The cookies of a visitor, by the host that they are sent to and by name. Those with the
+/// attribute `Domain` are stored under that domain, and are sent to it alone.
 pub(super) struct Visitor<'a> {
     sites: &'a LoginSites,
     http: Client,

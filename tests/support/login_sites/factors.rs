@@ -94,7 +94,7 @@ pub(super) fn remember() -> Router {
         Some(_) => app_code_page("", REMEMBER_BOX),
         None => to_login(),
     };
-    let then = |request: &SiteRequest, user: &str| match request.is_remembered(user) {
+    let then = |request: &SiteRequest, user: &str| match request.is_known_device_of(user) {
         true => request.log_in(user),
         false => request.begin_login(user, true, "/code"),
     };

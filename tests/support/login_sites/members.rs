@@ -8,7 +8,8 @@ use uuid::Uuid;
 const STEP_SECS: u64 = 30;
 const DIGITS: u8 = 6;
 
-/// An account, which all sites have. Its values are new in each run, so that no other text has them.
+/// An account, which all sites have. Its values are new in each run, so that no other text has
+/// them.
 #[derive(Clone, Debug)]
 pub struct Member {
     pub name: &'static str,
@@ -29,7 +30,7 @@ impl Member {
         Member {
             name,
             user: format!("{first_name}.{}@example.com", &random()[..8]),
-            // No character is escaped in JSON or a URL, so that a search finds each copy of a value.
+            // No character is escaped in JSON or a URL, so that a search finds each copy.
             password: format!("Canary-{}", random()),
             totp_secret: Secret::from(Uuid::new_v4().as_bytes().to_vec()).to_base32(),
             security_answer: format!("Bucephalus-{}", random()),

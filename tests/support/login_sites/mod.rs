@@ -80,7 +80,7 @@ impl LoginSites {
         self.port
     }
 
-    /// Returns the URL of a page over HTTP.
+    /// Returns the URL of a page over HTTP. Chromium does not replace a session of HTTPS there.
     pub fn url(&self, site: &str, path: &str) -> String {
         format!("http://{site}:{}{path}", self.port)
     }

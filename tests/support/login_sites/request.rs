@@ -170,7 +170,7 @@ impl SiteRequest {
     }
 
     /// Returns whether the browser is a remembered device of the user.
-    pub(super) fn is_remembered(&self, user: &str) -> bool {
+    pub(super) fn is_known_device_of(&self, user: &str) -> bool {
         let state = self.state.lock();
         let device = self.cookie(DEVICE).and_then(|it| state.devices.get(it));
         device.is_some_and(|it| it.site == self.site && it.user == user)

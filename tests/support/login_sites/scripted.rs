@@ -1,22 +1,23 @@
 //! Sites whose scripts make the login form hard to use.
 
-use std::time::Duration;
-
 use axum::{
     Form, Router,
-    extract::Request,
     http::StatusCode,
-    middleware::{Next, from_fn},
     response::{AppendHeaders, IntoResponse, Response},
     routing::post,
 };
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::sleep;
 
-use super::{pages::login_page, password::PasswordLogin, request::SiteRequest};
+use super::{
+    pages::{login_page, step_page},
+    password::PasswordLogin,
+    request::SiteRequest,
+};
 
-const SLOW_RESPONSE_DELAY: Duration = Duration::from_millis(1500);
+const SLOW_LOGIN: &str = "<p>We are preparing your account.</p><script>
+    setTimeout(() => { location = '/account' }, 1500)
+    </script>";
 const CONSENT: &str = "consent";
 /// Covers the whole page.
 const CONSENT_DIALOG: &str = "<div role=dialog aria-modal=true aria-label=\"Your privacy\" id=consent
@@ -40,27 +41,24 @@ fn script_string(form: &str) -> String {
     json!(form).to_string().replace("</", "<\\/")
 }
 
-/// A site whose login page responds late, and whose form appears late.
+/// A site whose form appears late, and whose page of members appears late after the login.
 pub(super) fn slow() -> Router {
     let login = PasswordLogin {
         page: |_, form| {
             login_page(&format!(
                 "<div id=root aria-busy=true>Loading…</div><script>
-                setTimeout(() => {{ root.innerHTML = {}; root.ariaBusy = false }}, 1000)
+                setTimeout(() => {{ root.innerHTML = {}; root.ariaBusy = 'false' }}, 1500)
                 </script>",
                 script_string(form)
             ))
         },
+        then: |request, user| {
+            let page = step_page("Please wait", SLOW_LOGIN);
+            (request.start_session(user), page).into_response()
+        },
         ..Default::default()
     };
-    login.routes().layer(from_fn(respond_late))
-}
-
-async fn respond_late(request: Request, next: Next) -> Response {
-    if request.uri().path() == "/login" {
-        sleep(SLOW_RESPONSE_DELAY).await;
-    }
-    next.run(request).await
+    login.routes()
 }
 
 /// A site that replaces the elements of its form every 400 ms. Their values and the focus stay.
