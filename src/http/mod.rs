@@ -11,7 +11,8 @@
 //!   `json_text` (parsing without a tree), `fields` (one error per invalid field), `body` and
 //!   `multipart` (streamed bodies), `auth` and `local_only` (who may call), `arrival` (since when).
 //! - Responding: `error` (the one error format), `ranges` (partial content), `sse` (event streams),
-//!   `page` (HTML pages), `guarded_body` (what lasts until the end of a response).
+//!   `page` (HTML pages), `asset` (files of pages), `guarded_body` (what lasts until the end of a
+//!   response).
 //! - Upgrades: `websocket` (sockets that end here), `tunnel` (sockets relayed to another server),
 //!   `websocket_frames` (frame boundaries within relayed bytes), `close_reason` (the close codes).
 //!
@@ -30,6 +31,7 @@
 
 mod app;
 mod arrival;
+mod asset;
 mod auth;
 mod body;
 mod close_reason;
@@ -63,6 +65,10 @@ mod write_timeout;
 
 pub use app::App;
 pub use arrival::ArrivedAt;
+pub use asset::Asset;
+pub(crate) use asset::assets;
+#[cfg(test)]
+pub(crate) use asset::checks as asset_checks;
 pub use auth::{StaticToken, bearer_token, require_static_token};
 pub use body::{BODY_IDLE_TIMEOUT, BodyError, RawBody};
 pub use close_reason::{CloseCode, CloseReason};
@@ -80,6 +86,6 @@ pub use page::HtmlPage;
 pub use ranges::{RangeResponse, is_not_modified};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::{serve, serve_tls};
-pub use sse::{LastEventId, SseEvent, follow_log, sse_response};
+pub use sse::{LastEventId, NamedEventId, SseEvent, follow_log, sse_response};
 pub use tls::TlsSettings;
 pub use websocket::{WebSocketLimits, accept_websocket, close_gracefully, is_websocket_upgrade};

@@ -29,11 +29,21 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// An event: its id, after which `Last-Event-ID` resumes, and its JSON data.
+/// An event: its id, after which `Last-Event-ID` resumes, if it can, and its JSON data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SseEvent {
-    pub id: u64,
+    pub id: Option<String>,
     pub data: String,
+}
+
+impl SseEvent {
+    fn into_event(self) -> Event {
+        let event = match self.id {
+            Some(id) => Event::default().id(id),
+            None => Event::default(),
+        };
+        event.data(self.data)
+    }
 }
 
 /// Returns an event stream that starts at once, sends keep-alive comments and ends at shutdown.
@@ -44,7 +54,7 @@ pub fn sse_response(
     let stop = shutdown.token();
     // Has the response head sent before the first event.
     let opening = futures::stream::once(async { Event::default().comment("open") });
-    let events = events.map(|event| Event::default().id(event.id.to_string()).data(event.data));
+    let events = events.map(SseEvent::into_event);
     let events = opening
         .chain(events)
         .map(Ok::<_, Infallible>)
@@ -80,7 +90,10 @@ pub fn follow_log<T: Serialize + Clone + Send + 'static>(
             Entry::Gap { id, missed } => (id, gap(missed)),
         };
         let data = serde_json::to_string(&item).unwrap_or_default();
-        SseEvent { id, data }
+        SseEvent {
+            id: Some(id.to_string()),
+            data,
+        }
     });
     sse_response(events, shutdown)
 }
@@ -119,6 +132,28 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     }
 }
 
+/// The `Last-Event-ID` header of a stream whose events have ids of another form. An unknown id is
+/// no error, because clients send it by themselves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedEventId(Option<String>);
+
+impl NamedEventId {
+    #[must_use]
+    pub fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for NamedEventId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
+        let value = parts.headers.get(LAST_EVENT_ID);
+        let text = value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        Ok(NamedEventId(text))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use http_body_util::BodyExt;
@@ -129,7 +164,7 @@ mod tests {
     async fn event_stream_opens_at_once_and_ends_at_shutdown() {
         let shutdown = Shutdown::new();
         let events = futures::stream::iter([SseEvent {
-            id: 7,
+            id: Some("7".to_owned()),
             data: "{}".to_owned(),
         }])
         .chain(futures::stream::pending());

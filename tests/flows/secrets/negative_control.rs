@@ -206,7 +206,7 @@ async fn fail(Extracted(texts): Texts) -> ApiError {
 async fn stream(Extracted(texts): Texts) -> Response {
     let events = texts.into_iter().zip(1..);
     let events = events.map(|(text, id)| SseEvent {
-        id,
+        id: Some(id.to_string()),
         data: json!({"event": "log", "message": text}).to_string(),
     });
     sse_response(futures::stream::iter(events), &Shutdown::new())

@@ -61,6 +61,7 @@ pub(crate) async fn stream(
     let events = stream::unfold(reader, |mut reader| async move {
         let (id, event) = reader.next().await?;
         let data = serde_json::to_string(&event).unwrap_or_default();
+        let id = Some(id.to_string());
         Some((SseEvent { id, data }, reader))
     });
     Ok(sse_response(events, &shutdown))
