@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    auth_connections::LoginUrl,
     auth_flow::InputMode,
     credential_fill::{FillDomain, FillDomains, FillValue},
     field::{self, WholeNumber},
@@ -42,6 +43,14 @@ impl RedactedValues {
     pub fn as_slice(&self) -> &[FillValue] {
         &self.0
     }
+}
+
+/// A request of control to open a login page.
+#[derive(Debug, Deserr, ToSchema)]
+pub struct OpenLoginRequest {
+    /// Absolute URL of at most 4096 bytes.
+    #[schema(value_type = String, max_length = 4096)]
+    pub url: LoginUrl,
 }
 
 /// A request of control to click one element of the page that was inspected.

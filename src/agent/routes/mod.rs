@@ -105,6 +105,7 @@ fn browser_routes() -> OpenApiRouter<Agent> {
         .routes(routes!(credentials::page::get))
         .routes(routes!(login::inspect::inspect))
         .routes(routes!(login::act::act))
+        .routes(routes!(login::open::open))
         .routes(routes!(user_data::archive))
         .routes(routes!(user_data::restore))
 }

@@ -130,6 +130,7 @@ mod tests {
             "/credentials/fill",
             "/login/inspect",
             "/login/act",
+            "/login/open",
             "/health",
             "/display",
             "/replays",

@@ -1,11 +1,20 @@
 //! The document that a tab shows, and the machines that it is from.
 
-use chromiumoxide::cdp::browser_protocol::{network::EnableParams, page::GetFrameTreeParams};
+use std::time::Duration;
+
+use chromiumoxide::cdp::browser_protocol::{
+    network::EnableParams,
+    page::{GetFrameTreeParams, NavigateParams},
+};
+use tokio::time::sleep;
 
 use super::{
     connection::{CdpError, CookieName, DocumentResponse},
     tab::TabSession,
 };
+
+/// The interval at which the beginning of a navigation is polled.
+const NAVIGATION_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The document that a tab shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -40,6 +49,24 @@ impl TabSession {
     pub fn is_navigating(&self) -> bool {
         let frame = &self.tab().id;
         self.cdp.with_documents(|loads| loads.is_navigating(frame))
+    }
+
+    /// Begins a navigation of a tab that is observed, and returns when it waits for the response,
+    /// or sooner if there is an error. The error is shown by the tab.
+    pub async fn begin_navigation(&self, url: &str) -> Result<(), CdpError> {
+        let navigation = self
+            .cdp
+            .call(NavigateParams::new(url), Some(self.id.clone()));
+        let begun = async {
+            while !self.is_navigating() {
+                sleep(NAVIGATION_POLL_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            navigated = navigation => navigated.map(drop),
+            () = begun => Ok(()),
+        }
     }
 
     /// Returns the document that the tab shows.

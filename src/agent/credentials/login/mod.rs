@@ -134,6 +134,20 @@ impl LoginPages {
         inspected.map_err(|_| self.timeout_error())?
     }
 
+    /// Begins to open a page in the tab in front.
+    pub async fn open(&self, url: &str) -> Result<(), LoginPageError> {
+        let deadline = Instant::now() + LOGIN_PAGE_TIMEOUT;
+        let opened = timeout_at(deadline, async {
+            let turn = self.queue.lock().await;
+            let watch = self.watch_front().await?;
+            let opened = watch.page.session.begin_navigation(url).await;
+            self.keep(watch);
+            drop(turn);
+            Ok(opened?)
+        });
+        opened.await.map_err(|_| self.timeout_error())?
+    }
+
     /// Clicks an element that the last inspection has returned.
     pub async fn act(
         &self,

@@ -8,6 +8,7 @@ use crate::{
 
 pub(crate) mod act;
 pub(crate) mod inspect;
+pub(crate) mod open;
 
 const TAG: &str = crate::api::groups::CREDENTIALS;
 
