@@ -128,6 +128,12 @@ impl FillFieldName {
         Ok(Self(text))
     }
 
+    /// Returns the name of a field that has no other.
+    #[must_use]
+    pub fn numbered(number: usize) -> Self {
+        Self(format!("field-{number}"))
+    }
+
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -207,6 +213,13 @@ pub struct FillFields(Vec<FillField>);
 
 impl FillFields {
     pub const MAX: usize = 32;
+
+    /// Returns the first 32 fields, unless there is none.
+    #[must_use]
+    pub fn new(mut fields: Vec<FillField>) -> Option<Self> {
+        fields.truncate(Self::MAX);
+        (!fields.is_empty()).then_some(Self(fields))
+    }
 
     #[must_use]
     pub fn as_slice(&self) -> &[FillField] {

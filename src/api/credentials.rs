@@ -133,6 +133,44 @@ pub struct UpdateCredential {
     pub sso_provider: SsoProviderChange,
 }
 
+impl CreateCredential {
+    /// Returns the request to create a credential with values only.
+    #[must_use]
+    pub fn of_values(
+        name: CredentialName,
+        domain: CredentialDomain,
+        values: CredentialValues,
+    ) -> Self {
+        CreateCredential {
+            name,
+            domain,
+            values,
+            totp_secret: None,
+            totp_algorithm: None,
+            totp_digits: None,
+            totp_period: None,
+            sso_provider: SsoProviderChange::Unchanged,
+        }
+    }
+}
+
+impl UpdateCredential {
+    /// Returns the request to add values, or to overwrite them.
+    #[must_use]
+    pub fn of_values(values: CredentialValues) -> Self {
+        UpdateCredential {
+            name: None,
+            values,
+            remove_value_keys: ValueNames::default(),
+            totp_secret: None,
+            totp_algorithm: None,
+            totp_digits: None,
+            totp_period: None,
+            sso_provider: SsoProviderChange::Unchanged,
+        }
+    }
+}
+
 /// Filters and paging of the list of credentials.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserr, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -153,6 +153,10 @@ id!(
     WebhookDeliveryId, "dlv_"
 );
 id!(
+    /// The id of an entry in the timeline of an auth connection.
+    AuthTimelineId, "atl_"
+);
+id!(
     /// The id of a watch.
     WatchId, "watch_"
 );

@@ -32,6 +32,7 @@ pub mod keys;
 pub mod limits;
 pub mod live;
 pub mod login_page;
+pub mod login_theme;
 pub mod logs;
 pub mod name;
 pub mod paging;

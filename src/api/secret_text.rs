@@ -23,6 +23,12 @@ impl<const MIN: usize, const MAX: usize> SecretText<MIN, MAX> {
         Err(format!("must have {MIN} to {MAX} bytes"))
     }
 
+    /// Returns a secret that was parsed before, or is shorter than `MAX` for another reason.
+    #[must_use]
+    pub fn from_secret(secret: SecretString) -> Self {
+        SecretText(secret)
+    }
+
     /// Returns the text.
     #[must_use]
     pub fn expose(&self) -> &str {

@@ -28,6 +28,7 @@
 use std::{net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
+use secrecy::SecretSlice;
 use tokio::net::TcpListener;
 use url::Url;
 use utoipa::openapi::OpenApi;
@@ -36,6 +37,7 @@ use crate::{
     http::{App, Metrics, StaticToken, document as join_documents, serve},
     shutdown::Shutdown,
     state_dir::FileLock,
+    system::identity::Authority,
 };
 
 mod access_cache;
@@ -54,6 +56,7 @@ pub mod hosts;
 pub mod key_create;
 mod keyed_mutex;
 pub mod keys;
+pub mod login_page;
 mod notices;
 pub mod pools;
 pub mod processes;
@@ -78,7 +81,7 @@ pub mod trusted_proxies;
 pub mod webhooks;
 
 use audit::AuditLog;
-use auth_connections::{AuthConnections, flow_tokens::FlowTokens};
+use auth_connections::{AuthConnections, flow_tokens::FlowTokens, logins::Logins};
 use browsers::Browsers;
 use caller_limits::CallerLimits;
 use credentials::{StoredCredentials, fill::PageFiller};
@@ -97,10 +100,11 @@ use replays::Replays;
 use routes::{
     auditing::Auditing,
     guard::Guard,
+    login::HostedLoginPage,
     sunset::{Sunset, enforce_sunset},
 };
 use services::{
-    auth_connections, browsers, hosts, page_filler, pools, proxy, registered_hosts,
+    auth_connections, browsers, hosts, logins, page_filler, pools, proxy, registered_hosts,
     services_with_secrets,
 };
 use session_token::SessionTokens;
@@ -108,6 +112,7 @@ use settings::{Config, FleetConfig, Settings};
 use state_dir::StateDir;
 use store::Store;
 use stored_files::{open_blobs, stored_files};
+use trusted_proxies::TrustedProxies;
 use webhooks::Webhooks;
 
 /// The name with which the default project is created: that of requests that do not name one.
@@ -138,7 +143,9 @@ pub struct Services {
     pub filler: PageFiller,
     pub auth_connections: AuthConnections,
     pub flow_tokens: FlowTokens,
+    pub logins: Logins,
     pub webhooks: Webhooks,
+    pub login_page: HostedLoginPage,
     pub tokens: SessionTokens,
     pub proxy: Proxy,
     pub audit: AuditLog,
@@ -147,10 +154,19 @@ pub struct Services {
     pub metrics_token: Option<StaticToken>,
     pub public_url: Option<Url>,
     pub region: ServerRegion,
+    pub trusted_proxies: TrustedProxies,
     /// The address at which the server listens.
     pub address: SocketAddr,
     /// Owns the tasks that may outlive the request that started them.
     pub shutdown: Shutdown,
+}
+
+impl Control {
+    fn of(services: Services) -> Control {
+        Control {
+            services: Arc::new(services),
+        }
+    }
 }
 
 impl Deref for Control {
@@ -188,7 +204,9 @@ extract_services! {
     filler: PageFiller,
     auth_connections: AuthConnections,
     flow_tokens: FlowTokens,
+    logins: Logins,
     webhooks: Webhooks,
+    login_page: HostedLoginPage,
     tokens: SessionTokens,
     proxy: Proxy,
     audit: AuditLog,
@@ -233,49 +251,49 @@ pub async fn start(
     let (listener, address) = bind(config.listen).await?;
     let (blobs, place) = open_blobs(&state_dir, &config.blobs).await?;
     let store = database::open_store(&state_dir, &config.database, place).await?;
-    let secret = session_token::secret(config.session_secret.as_ref(), &state_dir)?;
-    let authority = config.registered_fleet.open_authority(&state_dir)?;
+    let (secret, authority) = open_secrets(&config, &state_dir)?;
     let common = (&secret, &authority);
     let joined = processes::join(&store, &config, &state_dir, &blobs, common, &shutdown);
     let (store, membership) = joined.await?;
     let sealed = services_with_secrets(&config, &state_dir, &store, &shutdown).await?;
     let keys = ApiKeys::new(store.clone(), shutdown.clone());
-    let join_tokens = JoinTokens::new(store.clone(), keys.clone());
-    let registered_hosts = registered_hosts(&config, authority, &join_tokens, &store)?;
+    let (join_tokens, registered_hosts) = registered_hosts(&config, authority, &keys, &store)?;
     let (replays, profiles) = stored_files(&config, &state_dir, &store, blobs, &shutdown)?;
     let fleets = (&config, &registered_hosts);
     let hosts = hosts(fleets, &state_dir, &store, &replays, &shutdown);
     let browsers = browsers(&store, &hosts, (&replays, &profiles), &shutdown);
     recover(&browsers, &membership.leadership, (&replays, &profiles)).await?;
-    let control = Control {
-        services: Arc::new(Services {
-            pools: pools(&store, &hosts, &browsers, &shutdown),
-            hosts,
-            proxy: proxy(&config, &registered_hosts, &shutdown),
-            registered_hosts,
-            join_tokens,
-            keys,
-            tokens: SessionTokens::new(&secret),
-            audit: AuditLog::start(store.clone()),
-            limits: CallerLimits::new(config.caller_quota),
-            metrics_token: metrics_token(&config),
-            projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
-            filler: page_filler(&config, &sealed, &browsers),
-            auth_connections: auth_connections(&config, &store, &sealed),
-            credentials: sealed.credentials,
-            providers: sealed.providers,
-            webhooks: sealed.webhooks,
-            flow_tokens: sealed.flow_tokens,
-            store,
-            browsers,
-            replays,
-            profiles,
-            public_url: config.public_url.clone(),
-            region: config.region.clone(),
-            address,
-            shutdown: shutdown.clone(),
-        }),
-    };
+    let saved = (&browsers, &profiles, &replays);
+    let control = Control::of(Services {
+        pools: pools(&store, &hosts, &browsers, &shutdown),
+        hosts,
+        proxy: proxy(&config, &registered_hosts, &shutdown),
+        registered_hosts,
+        join_tokens,
+        keys,
+        tokens: SessionTokens::new(&secret),
+        audit: AuditLog::start(store.clone()),
+        limits: CallerLimits::new(config.caller_quota),
+        metrics_token: metrics_token(&config),
+        projects: Projects::new(store.clone(), browsers.clone(), shutdown.clone()),
+        logins: logins(&config, &store, saved, &sealed, &shutdown),
+        filler: page_filler(&config, &sealed, &browsers),
+        auth_connections: auth_connections(&config, &store, &sealed),
+        credentials: sealed.credentials,
+        providers: sealed.providers,
+        webhooks: sealed.webhooks,
+        flow_tokens: sealed.flow_tokens,
+        login_page: HostedLoginPage::new(&config.login_page),
+        store,
+        browsers,
+        replays,
+        profiles,
+        public_url: config.public_url.clone(),
+        region: config.region.clone(),
+        trusted_proxies: config.trusted_proxies.clone(),
+        address,
+        shutdown: shutdown.clone(),
+    });
     Ok(Started {
         process_lock: tasks::spawn(&control, &config, membership),
         control,
@@ -286,6 +304,15 @@ pub async fn start(
         shutdown,
         _lock: lock,
     })
+}
+
+/// Returns the secret of session tokens, and the authority of registered hosts.
+fn open_secrets(
+    config: &Config,
+    state_dir: &StateDir,
+) -> Result<(SecretSlice<u8>, Authority), ControlError> {
+    let secret = session_token::secret(config.session_secret.as_ref(), state_dir)?;
+    Ok((secret, config.registered_fleet.open_authority(state_dir)?))
 }
 
 /// Continues or closes what an earlier run left unfinished.

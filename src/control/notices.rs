@@ -8,7 +8,7 @@ use super::{
     keys::ApiKeys,
     pools::Pools,
     projects::Projects,
-    store::{Hint, HintChannel, Notice},
+    store::{FlowChanges, Hint, HintChannel, Notice},
 };
 use crate::shutdown::Shutdown;
 
@@ -19,6 +19,7 @@ pub(super) struct Listeners {
     pub(super) browsers: Browsers,
     pub(super) pools: Pools,
     pub(super) hosts: Hosts,
+    pub(super) flows: FlowChanges,
     pub(super) shutdown: Shutdown,
 }
 
@@ -42,7 +43,9 @@ impl Listeners {
                 });
             }
             Notice::Hint(Hint::Pool(id)) => self.pools.notice_change(&id),
+            Notice::Hint(Hint::AuthFlow(id)) => self.flows.notify(&id),
             Notice::Missed => {
+                self.flows.notify_all();
                 self.forget_access();
                 self.hosts.notice_change();
             }

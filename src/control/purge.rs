@@ -134,6 +134,9 @@ impl Purge {
             .store
             .purge_webhook_deliveries(clock.wall - WEBHOOK_DELIVERY_RETENTION);
         report("deliveries to webhooks", purged.await);
+        report("ended logins", self.store.purge_auth_flows(before).await);
+        let purged = self.store.purge_auth_timeline(before).await;
+        report("entries of timelines", purged);
         let purged = self.store.purge_registered_hosts(before).await;
         report("gone and lost hosts", purged);
         report("ended processes", self.purge_processes(before).await);

@@ -2,7 +2,11 @@
 
 use super::{
     ControlError,
-    auth_connections::{AuthConnections, flow_tokens::FlowTokens},
+    auth_connections::{
+        AuthConnections,
+        flow_tokens::FlowTokens,
+        logins::{LoginParts, Logins},
+    },
     browsers::Browsers,
     connections::idle_per_agent,
     credentials::{StoredCredentials, fill::PageFiller},
@@ -11,6 +15,7 @@ use super::{
         registered::{AuthorityError, JoinTokens, RegisteredHosts},
     },
     hosts::{HostSources, Hosts},
+    keys::ApiKeys,
     pools::Pools,
     profiles::Profiles,
     providers::service::Providers,
@@ -29,6 +34,7 @@ use crate::{
 
 /// The services that store secrets.
 pub(super) struct SecretServices {
+    secrets: Secrets,
     pub(super) credentials: StoredCredentials,
     pub(super) providers: Providers,
     pub(super) webhooks: Webhooks,
@@ -50,7 +56,8 @@ pub(super) async fn services_with_secrets(
         providers: Providers::new(settings, client.clone(), store, &secrets),
         webhooks: Webhooks::new(settings, client, store, &secrets, shutdown),
         flow_tokens: FlowTokens::new(store.clone(), secrets.clone()),
-        credentials: StoredCredentials::new(store.clone(), secrets),
+        credentials: StoredCredentials::new(store.clone(), secrets.clone()),
+        secrets,
     })
 }
 
@@ -106,16 +113,17 @@ pub(super) fn pools(
     Pools::new(store.clone(), hosts, browsers, shutdown.clone())
 }
 
-/// Returns the service of hosts that register themselves.
+/// Returns the service of hosts that register themselves, and that of the tokens for it.
 pub(super) fn registered_hosts(
     config: &Config,
     authority: Authority,
-    join_tokens: &JoinTokens,
+    keys: &ApiKeys,
     store: &Store,
-) -> Result<RegisteredHosts, ControlError> {
+) -> Result<(JoinTokens, RegisteredHosts), ControlError> {
+    let join_tokens = JoinTokens::new(store.clone(), keys.clone());
     let interval = config.registered_fleet.heartbeat_interval;
     let hosts = RegisteredHosts::new(store.clone(), join_tokens.clone(), authority, interval);
-    Ok(hosts.map_err(AuthorityError::from)?)
+    Ok((join_tokens, hosts.map_err(AuthorityError::from)?))
 }
 
 pub(super) fn page_filler(
@@ -135,6 +143,27 @@ pub(super) fn auth_connections(
         store.clone(),
         sealed.credentials.clone(),
         sealed.providers.clone(),
-        config.max_auth_connections,
+        (config.max_auth_connections, config.allow_http_logins),
     )
+}
+
+/// Returns the service of logins.
+pub(super) fn logins(
+    config: &Config,
+    store: &Store,
+    (browsers, profiles, replays): (&Browsers, &Profiles, &Replays),
+    sealed: &SecretServices,
+    shutdown: &Shutdown,
+) -> Logins {
+    Logins::new(LoginParts {
+        store: store.clone(),
+        browsers: browsers.clone(),
+        profiles: profiles.clone(),
+        replays: replays.clone(),
+        credentials: sealed.credentials.clone(),
+        filler: page_filler(config, sealed, browsers),
+        secrets: sealed.secrets.clone(),
+        policy: config.providers.outbound_options().policy,
+        shutdown: shutdown.clone(),
+    })
 }

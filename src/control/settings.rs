@@ -10,6 +10,7 @@ use super::{
     blobs::settings::{BlobConfig, BlobSettings, BlobSettingsError},
     caller_limits::CallerQuota,
     fleet::registered::{RegisteredFleetConfig, RegisteredFleetSettings},
+    login_page::{LoginPageConfig, LoginPageSettings, LoginPageSettingsError},
     profiles::ProfileLimits,
     providers::settings::{ProviderSettings, ProviderSettingsConfig},
     purge::Retention,
@@ -153,6 +154,9 @@ pub struct Settings {
     )]
     pub allow_http_logins: Option<bool>,
 
+    #[command(flatten)]
+    pub login_page: LoginPageSettings,
+
     /// Respond with 410 on the deprecated routes below /projects from 2026-11-24 on
     #[arg(long, env = "BERTH_ENFORCE_SUNSET")]
     pub enforce_sunset: bool,
@@ -251,6 +255,7 @@ pub struct Config {
     pub providers: ProviderSettingsConfig,
     /// Whether pages with `http` of other machines may be filled.
     pub allow_http_logins: bool,
+    pub login_page: LoginPageConfig,
     /// Whether deprecated routes are gone from their sunset on.
     pub enforce_sunset: bool,
     /// The fleet that new browsers get their hosts from.
@@ -299,6 +304,8 @@ pub enum SettingsError {
     Database(#[from] DatabaseSettingsError),
     #[error(transparent)]
     Blobs(#[from] BlobSettingsError),
+    #[error(transparent)]
+    LoginPage(#[from] LoginPageSettingsError),
     #[error("--{option}: {path} is not a file")]
     NoFile { option: &'static str, path: String },
     #[error("--chromium-flag: {}", .0.join("; "))]
@@ -392,6 +399,7 @@ impl Settings {
             secrets_keys: self.secrets.check()?,
             providers: self.providers.config(),
             allow_http_logins: self.allow_http_logins.unwrap_or_default(),
+            login_page: self.login_page.check()?,
             enforce_sunset: self.enforce_sunset,
             host_fleet: self.host_fleet,
             fleet: self.fleet.check(log, stop_deadlines)?,

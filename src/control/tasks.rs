@@ -55,6 +55,7 @@ pub(super) fn spawn(
     shutdown.spawn(control.webhooks.clone().deliver());
     let flow_tokens = control.flow_tokens.clone();
     shutdown.spawn(flow_tokens.maintain(shutdown.clone()));
+    shutdown.spawn(control.logins.clone().adopt());
     if let Some(hints) = hints {
         let listeners = Listeners {
             keys: control.keys.clone(),
@@ -62,6 +63,7 @@ pub(super) fn spawn(
             browsers: control.browsers.clone(),
             pools: control.pools.clone(),
             hosts: control.hosts.clone(),
+            flows: control.store.flow_changes().clone(),
             shutdown: shutdown.clone(),
         };
         shutdown.spawn(listeners.listen(hints));

@@ -145,7 +145,11 @@ fn crates_with_a_single_importer_have_no_other() {
         ("matchit", &["src/control/routes/auditing"]),
         (
             "jsonwebtoken",
-            &["src/control/session_token", "src/system/identity"],
+            &[
+                "src/control/auth_connections/flow_tokens",
+                "src/control/session_token",
+                "src/system/identity",
+            ],
         ),
         (
             "rcgen",

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ConnectionCredentialFields;
+use super::{AuthConnectionFlow, ConnectionCredentialFields};
 use crate::api::{
     ids::{AuthConnectionId, BrowserId},
     time::Timestamp,
@@ -42,6 +42,9 @@ pub struct AuthConnection {
     /// The browser of the last login.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser_session_id: Option<BrowserId>,
+    /// The newest login, in progress or not.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub flow: Option<AuthConnectionFlow>,
     pub created_at: Timestamp,
     /// The time of the last change of the settings.
     pub updated_at: Timestamp,

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::{
+    auth_flow::{FlowErrorCode, FlowStatus, FlowType},
     field::from_text,
-    ids::{BrowserId, PoolId, ProfileId, ReplayId, WebhookId},
+    ids::{AuthConnectionId, BrowserId, FlowId, PoolId, ProfileId, ReplayId, WebhookId},
     replays::ReplayEndReason,
     time::Timestamp,
 };
@@ -63,6 +64,10 @@ events! {
     ReplayStored(EndedReplay) = "replay.stored",
     /// The file of a replay does not exist, or no longer.
     ReplayLost(EndedReplay) = "replay.lost",
+    /// An auth connection was logged in.
+    AuthLoginSucceeded(EndedLogin) = "auth_connection.login_succeeded",
+    /// A login of an auth connection has ended without success.
+    AuthLoginFailed(EndedLogin) = "auth_connection.login_failed",
 }
 
 impl WebhookEventType {
@@ -110,6 +115,21 @@ pub struct EndedBrowser {
     /// `deleted`, `idle` or `gone`.
     pub reason: String,
     pub deleted_at: Timestamp,
+}
+
+/// The data of an event about a login that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EndedLogin {
+    pub connection_id: AuthConnectionId,
+    pub domain: String,
+    pub profile_name: String,
+    pub flow_id: FlowId,
+    pub flow_type: FlowType,
+    pub flow_status: FlowStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<FlowErrorCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<BrowserId>,
 }
 
 /// The data of an event about a version of a profile.

@@ -16,7 +16,7 @@ use super::{
 mod events;
 
 pub use events::{
-    EndedBrowser, EndedReplay, SavedProfile, StartedBrowser, TestEvent, UnsavedProfile,
+    EndedBrowser, EndedLogin, EndedReplay, SavedProfile, StartedBrowser, TestEvent, UnsavedProfile,
     WebhookEventData, WebhookEventType,
 };
 

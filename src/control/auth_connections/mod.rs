@@ -3,6 +3,7 @@
 //! - [`sites`]: the hosts that a connection permits.
 //! - [`credential`]: the credentials of connections, and whether they suffice to log in.
 //! - [`flow`]: the state machine of a login. [`flow_tokens`]: the tokens of its person.
+//! - [`logins`]: logins in a browser.
 
 use chrono::Utc;
 use url::Url;
@@ -29,6 +30,7 @@ use crate::api::{
 mod credential;
 pub mod flow;
 pub mod flow_tokens;
+pub mod logins;
 pub mod sites;
 
 /// The most attempts of a change while other requests change the connection, too.
@@ -105,6 +107,8 @@ pub struct AuthConnections {
     providers: Providers,
     /// The most connections of the organization.
     limit: u32,
+    /// Whether login pages of other machines may have `http`.
+    allow_http: bool,
 }
 
 impl AuthConnections {
@@ -113,13 +117,14 @@ impl AuthConnections {
         store: Store,
         credentials: StoredCredentials,
         providers: Providers,
-        limit: u32,
+        (limit, allow_http): (u32, bool),
     ) -> AuthConnections {
         AuthConnections {
             store,
             credentials,
             providers,
             limit,
+            allow_http,
         }
     }
 
@@ -281,7 +286,7 @@ impl AuthConnections {
             domain: &row.domain,
             allowed_domains: &allowed_domains,
         };
-        check_login_url(&sites, login_url.as_deref())?;
+        check_login_url(&sites, login_url.as_deref(), self.allow_http)?;
         let interval = request.health_check_interval.map(HealthCheckInterval::get);
         Ok(AuthConnectionSettings {
             credential,
@@ -349,11 +354,12 @@ fn check_further_domains(
 fn check_login_url(
     sites: &ConnectionSites<'_>,
     login_url: Option<&str>,
+    allow_http: bool,
 ) -> Result<(), AuthConnectionError> {
     let Some(login_url) = login_url else {
         return Ok(());
     };
     let url = Url::parse(login_url).map_err(|_| "is not a URL");
-    url.and_then(|url| sites.check_login_url(&url))
+    url.and_then(|url| sites.check_login_url(&url, allow_http))
         .map_err(AuthConnectionError::InvalidLoginUrl)
 }

@@ -45,8 +45,8 @@ impl ConnectionSites<'_> {
     ///
     /// # Errors
     /// Returns the rule that the URL breaks.
-    pub fn check_login_url(&self, url: &Url) -> Result<(), &'static str> {
-        if url.scheme() != "https" && !is_loopback(url) {
+    pub fn check_login_url(&self, url: &Url, allow_http: bool) -> Result<(), &'static str> {
+        if url.scheme() != "https" && !allow_http && !is_loopback(url) {
             return Err("must be an https URL");
         }
         let origin = self.origin_of(url.host_str().unwrap_or_default());
@@ -70,7 +70,7 @@ mod tests {
             domain: "www.example.com",
             allowed_domains: &allowed_domains,
         };
-        let check = |url: &str| sites.check_login_url(&Url::parse(url).unwrap());
+        let check = |url: &str| sites.check_login_url(&Url::parse(url).unwrap(), false);
         for good in [
             "https://example.com/login",
             "https://accounts.example.com:8443/?next=/",
@@ -97,6 +97,8 @@ mod tests {
         ] {
             assert!(check(bad).is_err(), "{bad}");
         }
+        let with_http = Url::parse("http://example.com/login").unwrap();
+        assert_eq!(sites.check_login_url(&with_http, true), Ok(()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ const MIN_CODE_TIME: TimeDelta = TimeDelta::seconds(2);
 /// The time until the values are there, the page is known to ask for a code, and there is one that
 /// no other request uses. Many clients give up after 60 s, and repeat the request: nothing may be
 /// written for the first one then.
-const PREPARATION_TIMEOUT: Duration = Duration::from_secs(40);
+pub(super) const PREPARATION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Why a page was not filled. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +65,11 @@ pub enum FillPageError {
 /// The service that fills pages. Clones share its state.
 #[derive(Clone)]
 pub struct PageFiller {
-    credentials: StoredCredentials,
-    providers: Providers,
+    pub(super) credentials: StoredCredentials,
+    pub(super) providers: Providers,
     browsers: Browsers,
     /// Whether pages with `http` of other machines may be filled.
-    allow_http: bool,
+    pub(super) allow_http: bool,
 }
 
 impl PageFiller {
@@ -220,12 +220,12 @@ async fn within<T>(deadline: Instant, part: impl Future<Output = T>) -> Result<T
 
 /// A request with its values. The browser is in use until it is dropped.
 pub struct PreparedFill {
-    browser: Arc<BrowserHandle>,
-    _activity: ActivityGuard,
-    material: FillMaterial,
-    fields: Option<FillFields>,
-    submit: bool,
-    deadline: Instant,
+    pub(super) browser: Arc<BrowserHandle>,
+    pub(super) _activity: ActivityGuard,
+    pub(super) material: FillMaterial,
+    pub(super) fields: Option<FillFields>,
+    pub(super) submit: bool,
+    pub(super) deadline: Instant,
 }
 
 impl PreparedFill {

@@ -207,7 +207,7 @@ fn domains_of(host: &str) -> Vec<&str> {
 }
 
 /// Reads the values of a credential, all of one revision.
-async fn of_credential(
+pub(super) async fn of_credential(
     credentials: &StoredCredentials,
     mut row: CredentialRow,
 ) -> Result<FillMaterial, MaterialError> {
@@ -246,7 +246,7 @@ async fn read_credential(
     })
 }
 
-async fn of_item(
+pub(super) async fn of_item(
     providers: &Providers,
     config: &ProviderConfig,
     found: &FoundItem,

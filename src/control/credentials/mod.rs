@@ -1,6 +1,7 @@
 //! The credential service: what logs in to sites. Its secrets are sealed before they are stored,
 //! and opened only to compute a code or to fill a page.
 //!
+//! - [`login`]: the credential of a login of an auth connection.
 //! - [`fields`]: seals and opens the fields of a credential.
 //! - [`totp`]: one-time codes.
 //! - [`material`]: finds the values for a page. [`fill`]: fills it with them.
@@ -27,6 +28,7 @@ use crate::api::{
 
 mod fields;
 pub mod fill;
+pub mod login;
 pub mod material;
 #[cfg(test)]
 mod tests;

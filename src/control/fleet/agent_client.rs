@@ -301,8 +301,7 @@ impl AgentClient {
     }
 
     /// Returns the archive of the browser's user data, of the running browser if `live` is set.
-    /// Otherwise it is closed, and stays so.
-    /// `timeout` bounds only the wait for the head of the response.
+    /// Otherwise it is closed, and stays so. `timeout` bounds only the wait for the head.
     pub async fn archive_user_data(
         &self,
         agent: &AgentEndpoint,
@@ -332,7 +331,7 @@ impl AgentClient {
         let request = request_builder(agent, &Method::PUT, "/user_data")
             .header(header::CONTENT_TYPE, "application/zstd");
         let response = async { read_body(self.send_body(agent, request, body).await?).await };
-        within(timeout, response).await.map(|_| ())
+        within(timeout, response).await.map(drop)
     }
 
     /// Sends a request with a body of JSON.
@@ -343,11 +342,22 @@ impl AgentClient {
         body: Bytes,
         timeout: Duration,
     ) -> Result<T, AgentError> {
+        parse(&self.post_bytes(agent, path, body, timeout).await?)
+    }
+
+    /// Does the same for any response.
+    pub(super) async fn post_bytes(
+        &self,
+        agent: &AgentEndpoint,
+        path: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, AgentError> {
         let request = request_builder(agent, &Method::POST, path)
             .header(header::CONTENT_TYPE, "application/json");
         let body = RequestBody::new(Full::from(body).map_err(|never| match never {}));
         let response = async { read_body(self.send_body(agent, request, body).await?).await };
-        parse(&within(timeout, response).await?)
+        within(timeout, response).await
     }
 
     /// Sends a request without a body.

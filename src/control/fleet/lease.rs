@@ -14,9 +14,15 @@ use super::{
     agent_client::{AgentEndpoint, AgentError},
     fill_client::AgentFill,
     host::{Host, HostError},
+    login_client::{LoginAct, LoginInspection},
     replay_client::ReplayClient,
 };
-use crate::api::{agent::Health, credential_fill::FillResponse, viewport::Viewport};
+use crate::api::{
+    agent::Health,
+    credential_fill::FillResponse,
+    login_page::{InspectedPage, LoginActResponse},
+    viewport::Viewport,
+};
 
 /// The longest wait for an agent that is being restarted before a short request, and again for its
 /// response.
@@ -215,6 +221,30 @@ impl Lease {
         let client = self.host.client();
         let agent = self.agent().await?;
         client.front_page_url(&agent, CALL_TIMEOUT).await
+    }
+
+    /// Describes the login page in front.
+    pub async fn inspect_login(
+        &self,
+        inspection: &LoginInspection<'_>,
+    ) -> Result<InspectedPage, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client.inspect_login(&agent, inspection, CALL_TIMEOUT).await
+    }
+
+    /// Clicks an element of the login page in front.
+    pub async fn act_on_login(&self, act: &LoginAct<'_>) -> Result<LoginActResponse, AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client.act_on_login(&agent, act, CALL_TIMEOUT).await
+    }
+
+    /// Begins to open a login page in the tab in front.
+    pub async fn open_login(&self, url: &str) -> Result<(), AgentError> {
+        let client = self.host.client();
+        let agent = self.agent().await?;
+        client.open_login(&agent, url, CALL_TIMEOUT).await
     }
 
     async fn agent(&self) -> Result<AgentEndpoint, AgentError> {

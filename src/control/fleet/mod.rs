@@ -6,7 +6,8 @@
 //! - [`LocalFleet`]: runs agents as child processes on this machine.
 //! - [`registered`]: the hosts that register themselves, such as VMs.
 //! - [`AgentClient`]: control's own requests to agents. [`ReplayClient`] is the part of it that
-//!   fetches recordings, [`AgentFill`] the request to fill a page.
+//!   fetches recordings, [`AgentFill`] the request to fill a page, [`LoginInspection`] and
+//!   [`LoginAct`] those about a login page.
 //!
 //! The supervisor of a process, or the row of a registered host, decides about the state of a host,
 //! which a [`HostController`] publishes; a [`Host`] watches it.
@@ -27,6 +28,7 @@ mod host;
 mod host_connector;
 mod lease;
 mod local;
+mod login_client;
 pub mod registered;
 mod replay_client;
 
@@ -39,4 +41,5 @@ pub use lease::{BrowserRun, Lease};
 pub use local::{
     AGENT_LOG_TARGET, HostPermit, HostStartError, LaunchOptions, LocalFleet, SessionRecord,
 };
+pub use login_client::{LoginAct, LoginInspection};
 pub use replay_client::{RecordingDownload, ReplayClient};

@@ -55,6 +55,14 @@ impl ReplayClient {
         listed.await
     }
 
+    /// Starts a recording with the agent's defaults.
+    pub async fn start(&self) -> Result<Replay, AgentError> {
+        let body = Bytes::from_static(b"{}");
+        self.client
+            .post(&self.agent, &self.path, body, CALL_TIMEOUT)
+            .await
+    }
+
     /// Stops a recording. Does nothing if it is finished.
     pub async fn stop(&self, id: &ReplayId) -> Result<(), AgentError> {
         self.client.stop_replay(&self.agent, id, STOP_TIMEOUT).await

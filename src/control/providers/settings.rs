@@ -14,8 +14,8 @@ use crate::{
 #[derive(Debug, Clone, clap::Args)]
 pub struct ProviderSettings {
     /// Addresses or networks, separated by commas, that requests to credential providers and
-    /// webhooks may reach besides the public internet, also without TLS [default: none, with `berth
-    /// dev` this machine]
+    /// webhooks, and the pages of logins, may reach besides the public internet; requests also
+    /// without TLS [default: none, with `berth dev` this machine]
     #[arg(
         long,
         env = "BERTH_ALLOW_NETWORKS",

@@ -22,6 +22,7 @@ pub mod guard;
 mod health;
 mod idempotency;
 mod limiting;
+pub mod login;
 mod org;
 mod paged;
 mod profiles;
@@ -82,6 +83,8 @@ pub fn open() -> OpenApiRouter<Control> {
         .routes(routes!(health::health))
         .merge(console::router())
         .merge(well_known::router())
+        .merge(auth::open_router())
+        .merge(login::router())
 }
 
 /// Returns the routes that need a credential. `agent` is the OpenAPI document of the routes that

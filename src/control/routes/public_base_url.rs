@@ -3,7 +3,11 @@
 use axum::extract::FromRequestParts;
 use http::{header::HOST, request::Parts, uri::Authority};
 
-use crate::{api::ids::BrowserId, control::Control, http::ApiError};
+use crate::{
+    api::ids::{AuthConnectionId, BrowserId},
+    control::Control,
+    http::ApiError,
+};
 
 /// The server's base URL as the client knows it, without a trailing slash.
 #[derive(Debug, Clone)]
@@ -18,6 +22,11 @@ impl PublicBaseUrl {
     /// Returns the URL of a page of a browser, with a session token.
     pub fn page(&self, id: &BrowserId, path: &str, token: &str) -> String {
         format!("{}{path}?jwt={token}", self.browser(id))
+    }
+
+    /// Returns the URL of the hosted login page of a connection.
+    pub fn login_page(&self, id: &AuthConnectionId) -> String {
+        format!("{}/login/{id}", self.0)
     }
 
     /// Returns the URL of a browser's DevTools, with a session token.

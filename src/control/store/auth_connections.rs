@@ -11,7 +11,9 @@ use sea_orm::{
 };
 
 use super::{
-    Store, StoreError, corrupt,
+    Store, StoreError,
+    auth_flows::delete_flows_of,
+    corrupt,
     entity::auth_connection::{self, Column},
     from_millis,
     projects::{lock_active_project, lock_organization},
@@ -288,18 +290,27 @@ impl Store {
         Ok(updated.rows_affected > 0)
     }
 
-    /// Deletes an auth connection. Returns whether there was one.
+    /// Deletes an auth connection with its flows and its timeline. Returns whether there was one.
     pub async fn delete_auth_connection(
         &self,
         project: &ProjectId,
         id: &AuthConnectionId,
     ) -> Result<bool, StoreError> {
+        let transaction = self.writer.begin().await?;
         let deleted = auth_connection::Entity::delete_many()
             .filter(Column::Id.eq(id.as_str()))
             .filter(Column::ProjectId.eq(project.as_str()))
-            .exec(&self.writer)
+            .exec(&transaction)
             .await?;
-        Ok(deleted.rows_affected > 0)
+        if deleted.rows_affected == 0 {
+            return Ok(false);
+        }
+        let active = delete_flows_of(&transaction, id).await?;
+        transaction.commit().await?;
+        if let Some(flow) = active {
+            self.flow_changed(&flow);
+        }
+        Ok(true)
     }
 
     /// Returns the number of auth connections of all projects.

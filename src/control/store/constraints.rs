@@ -8,6 +8,7 @@ use sqlx::error::DatabaseError;
 pub enum UniqueConstraint {
     ApiKeyPublicPart,
     AuthConnection,
+    AuthFlow,
     BrowserIdempotencyKey,
     BrowserLiveName,
     CredentialName,
@@ -28,7 +29,7 @@ pub enum UniqueConstraint {
 ///
 /// PostgreSQL names the constraint of a unique column `<table>_<column>_key`. The others have the
 /// name of their index in the migration.
-const CONSTRAINTS: [(UniqueConstraint, &str, &str); 16] = [
+const CONSTRAINTS: [(UniqueConstraint, &str, &str); 17] = [
     (
         UniqueConstraint::ApiKeyPublicPart,
         "api_keys_public_part_key",
@@ -38,6 +39,11 @@ const CONSTRAINTS: [(UniqueConstraint, &str, &str); 16] = [
         UniqueConstraint::AuthConnection,
         "auth_connections_domain_and_profile",
         "auth_connections.project_id, auth_connections.domain, auth_connections.profile_name",
+    ),
+    (
+        UniqueConstraint::AuthFlow,
+        "auth_flows_active_connection",
+        "auth_flows.active_connection_id",
     ),
     (
         UniqueConstraint::BrowserIdempotencyKey,

@@ -8,7 +8,7 @@ use std::fmt;
 use tokio::sync::mpsc;
 
 use super::Store;
-use crate::api::ids::{BrowserId, PoolId};
+use crate::api::ids::{BrowserId, FlowId, PoolId};
 
 /// The most hints that wait to be sent. Further ones are dropped.
 pub(super) const QUEUE: usize = 1024;
@@ -24,6 +24,8 @@ pub enum Hint {
     Browser(BrowserId),
     /// A pool, which may have an available browser or another first waiter.
     Pool(PoolId),
+    /// A login flow, which has another state.
+    AuthFlow(FlowId),
 }
 
 /// A message of another process, or about its loss.
@@ -41,6 +43,7 @@ impl fmt::Display for Hint {
             Hint::Hosts => f.write_str("hosts"),
             Hint::Browser(id) => write!(f, "browser {id}"),
             Hint::Pool(id) => write!(f, "pool {id}"),
+            Hint::AuthFlow(id) => write!(f, "auth_flow {id}"),
         }
     }
 }
@@ -53,6 +56,7 @@ impl Hint {
             None if text == "hosts" => Some(Hint::Hosts),
             Some(("browser", id)) => id.parse().ok().map(Hint::Browser),
             Some(("pool", id)) => id.parse().ok().map(Hint::Pool),
+            Some(("auth_flow", id)) => id.parse().ok().map(Hint::AuthFlow),
             _ => None,
         }
     }
@@ -83,6 +87,7 @@ mod tests {
             Hint::Hosts,
             Hint::Browser(BrowserId::generate()),
             Hint::Pool(PoolId::generate()),
+            Hint::AuthFlow(FlowId::generate()),
         ] {
             assert_eq!(Hint::parse(&hint.to_string()), Some(hint));
         }

@@ -3,7 +3,8 @@
 //! - [`projects`], [`limits`], [`api_keys`], [`browsers`], [`hosts`], [`registered_hosts`],
 //!   [`host_launches`], [`join_tokens`], [`pools`], [`replays`], [`profiles`], [`data_keys`],
 //!   [`credentials`], [`totp_steps`], [`credential_providers`], [`auth_connections`],
-//!   [`signing_keys`], [`webhooks`], [`audit_logs`], [`purge_clock`]: the queries on each table.
+//!   [`auth_flows`], [`signing_keys`], [`webhooks`], [`audit_logs`], [`purge_clock`]: the queries
+//!   on each table.
 //! - [`processes`]: the control processes that serve from the database; [`hints`]: what they tell
 //!   each other.
 //! - [`search`]: conditions that search for a text.
@@ -27,6 +28,7 @@ use tokio::sync::Notify;
 mod api_keys;
 mod audit_logs;
 mod auth_connections;
+mod auth_flows;
 mod browsers;
 mod check;
 mod constraints;
@@ -71,6 +73,10 @@ pub use api_keys::{
 pub use auth_connections::{
     AuthConnectionListing, AuthConnectionRow, AuthConnectionSettings, CreateAuthConnectionError,
     CredentialReference,
+};
+pub use auth_flows::{
+    AuthFlowRow, AuthTimelineListing, AuthTimelineRow, CreateAuthFlowError, FlowChanges,
+    FlowStateRow, HandoffCode, SealedAnswers,
 };
 pub use browsers::{
     ActiveBrowser, AttachProfileError, BrowserProfileRow, BrowserRow, Change, CreateBrowserError,
@@ -129,6 +135,7 @@ pub struct Store {
     hints: Option<HintSender>,
     /// Notified when deliveries to webhooks were recorded.
     new_deliveries: Arc<Notify>,
+    changed_flows: FlowChanges,
 }
 
 impl Store {
@@ -216,6 +223,7 @@ impl Store {
             process: None,
             hints: None,
             new_deliveries: Arc::default(),
+            changed_flows: FlowChanges::default(),
         }
     }
 

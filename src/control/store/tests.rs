@@ -32,6 +32,7 @@ async fn with_one_connection(database: &TestDatabase) -> Store {
         process: None,
         hints: None,
         new_deliveries: Arc::default(),
+        changed_flows: FlowChanges::default(),
     }
 }
 

@@ -107,6 +107,12 @@ impl AddressPolicy {
         }
     }
 
+    /// Returns whether an address may be used, with encryption.
+    #[must_use]
+    pub fn permits(&self, address: IpAddr) -> bool {
+        self.check(address, Encryption::Tls).is_ok()
+    }
+
     pub(super) fn check(&self, address: IpAddr, encryption: Encryption) -> Result<(), Denial> {
         if self
             .allowed

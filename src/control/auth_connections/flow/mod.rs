@@ -278,6 +278,12 @@ impl Flow {
         self.sso_provider.as_deref()
     }
 
+    /// Returns the number of changes that clients have seen.
+    #[must_use]
+    pub fn revision(&self) -> u32 {
+        self.revision
+    }
+
     #[must_use]
     pub fn expires_at(&self) -> DateTime<Utc> {
         self.expires_at

@@ -1,9 +1,9 @@
 //! Tokens of login flows: JSON Web Tokens for the person who logs in, each valid for one flow of
 //! one connection.
 //!
-//! They are signed with an Ed25519 key of the database, whose public part is published, so that
-//! other programs can verify them as well. A token names the API key that the flow was started
-//! with, and ends with it.
+//! An Ed25519 key of the database signs them. Its public part is published, so that other programs
+//! can verify them as well. A token names the API key that the flow was started with, and ends with
+//! it.
 //!
 //! A key signs for 30 days ([`signing_key`]). Any process creates the next one: the database
 //! accepts one of several.

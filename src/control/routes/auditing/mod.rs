@@ -157,7 +157,8 @@ impl PendingRecord {
             method: request.method().clone(),
             uri: request.uri().clone(),
             request_id: extensions.get::<RequestId>().cloned(),
-            client: peer.map(|ConnectInfo(peer)| client(&auditing.0.proxies, *peer, headers)),
+            client: peer
+                .map(|ConnectInfo(peer)| client_address(&auditing.0.proxies, *peer, headers)),
             user_agent: headers.get(USER_AGENT).cloned(),
             host: headers.get(HOST).cloned(),
             has_authorization: headers.contains_key(AUTHORIZATION),
@@ -250,7 +251,11 @@ impl Drop for PendingRecord {
 }
 
 /// Returns the address of the client of a request.
-fn client(proxies: &TrustedProxies, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
+pub(super) fn client_address(
+    proxies: &TrustedProxies,
+    peer: SocketAddr,
+    headers: &HeaderMap,
+) -> IpAddr {
     let values = headers.get_all(FORWARDED_FOR).iter();
     let forwarded: Vec<&str> = values
         .filter_map(|value| value.to_str().ok())

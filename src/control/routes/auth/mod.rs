@@ -7,6 +7,11 @@ use crate::control::Control;
 mod connections;
 mod context;
 
+/// Returns the routes that need no credential.
+pub(crate) fn open_router() -> OpenApiRouter<Control> {
+    connections::open_router()
+}
+
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(context::get))

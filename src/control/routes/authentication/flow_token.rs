@@ -1,7 +1,7 @@
 //! Authenticates requests with the token of a login flow.
 //!
-//! It is valid for four operations of its own connection, as long as the API key that the flow was
-//! started with.
+//! The token is valid for four operations of its own connection, as long as the API key that the
+//! flow was started with.
 
 use http::{HeaderMap, Method};
 

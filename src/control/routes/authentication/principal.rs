@@ -98,6 +98,14 @@ impl Principal {
         }
     }
 
+    /// Returns the login flow that the credential is a token of.
+    pub fn flow(&self) -> Option<&FlowId> {
+        match &self.credential {
+            RequestCredential::FlowToken { flow, .. } => Some(flow),
+            RequestCredential::ApiKey(_) | RequestCredential::SessionToken { .. } => None,
+        }
+    }
+
     /// Returns the API key. Rejects tokens.
     pub fn api_key(&self) -> ApiResult<&Identity> {
         match &self.credential {

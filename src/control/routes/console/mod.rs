@@ -3,33 +3,26 @@
 //! The page is open, because it holds nothing that the source code does not. It asks for an API key
 //! and uses the public API with it. The key stays in the session storage of the tab.
 
-use axum::response::{IntoResponse, Response};
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{
-        CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, REFERRER_POLICY,
-        X_CONTENT_TYPE_OPTIONS,
-    },
-};
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use self::assets::{Asset, AssetName, INDEX};
+use self::assets::{AssetName, INDEX};
 use crate::{
     api::{Binary, ErrorBody, groups::SERVER},
     control::Control,
-    http::{ApiError, ApiResult, Path, is_not_modified},
+    http::{ApiError, ApiResult, Path},
 };
 
 mod assets;
 
 /// Allows modules, styles and requests of this server only, and thumbnails that the page draws.
 /// Trusted Types keep values of the API from being parsed as HTML or as a script.
-const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+static CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
-     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
-/// Makes browsers validate their copy before each use: the addresses have no version, and all parts
-/// must be of the same build.
-const CACHE_POLICY: &str = "no-cache";
+     frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+);
 
 pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
@@ -51,7 +44,7 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
     )
 )]
 pub(crate) async fn index(request: HeaderMap) -> Response {
-    respond(&INDEX, &request)
+    INDEX.respond(&request, &CONTENT_POLICY)
 }
 
 /// Get a part of the console
@@ -77,24 +70,5 @@ pub(crate) async fn asset(Path(name): Path<String>, request: HeaderMap) -> ApiRe
     let asset = assets::find(&name);
     let asset =
         asset.ok_or_else(|| ApiError::not_found("no file of the console with that name"))?;
-    Ok(respond(asset, &request))
-}
-
-/// Returns the asset, or 304 if the client has it.
-fn respond(asset: &Asset, request: &HeaderMap) -> Response {
-    let headers = [
-        (CACHE_CONTROL, HeaderValue::from_static(CACHE_POLICY)),
-        (
-            CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(CONTENT_POLICY),
-        ),
-        (ETAG, asset.etag.clone()),
-        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
-        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
-    ];
-    if is_not_modified(request, &asset.etag) {
-        return (StatusCode::NOT_MODIFIED, headers).into_response();
-    }
-    let content_type = [(CONTENT_TYPE, HeaderValue::from_static(asset.content_type))];
-    (headers, content_type, asset.content).into_response()
+    Ok(asset.respond(&request, &CONTENT_POLICY))
 }

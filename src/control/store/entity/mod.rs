@@ -4,6 +4,9 @@
 pub mod api_key;
 pub mod audit_log;
 pub mod auth_connection;
+pub mod auth_flow;
+pub mod auth_flow_state;
+pub mod auth_timeline_entry;
 pub mod browser;
 pub mod browser_tag;
 pub mod control_process;

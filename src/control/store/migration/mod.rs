@@ -34,6 +34,7 @@ mod m0020_credentials;
 mod m0021_credential_providers;
 mod m0022_auth_connections;
 mod m0023_webhooks;
+mod m0024_auth_flows;
 mod m0025_signing_keys;
 
 pub(crate) struct Migrator;
@@ -65,6 +66,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0021_credential_providers::Migration),
             Box::new(m0022_auth_connections::Migration),
             Box::new(m0023_webhooks::Migration),
+            Box::new(m0024_auth_flows::Migration),
             Box::new(m0025_signing_keys::Migration),
         ]
     }

@@ -10,17 +10,18 @@ use sea_orm::{
 use super::{WebhookDeliveryRow, event_names};
 use crate::{
     api::{
+        auth_flow::FlowStatus,
         ids::{BrowserId, ProfileId, ProjectId, ReplayId, WebhookEventId, WebhookId},
         webhooks::{
-            EndedBrowser, EndedReplay, SavedProfile, StartedBrowser, UnsavedProfile,
+            EndedBrowser, EndedLogin, EndedReplay, SavedProfile, StartedBrowser, UnsavedProfile,
             WebhookEventData, WebhookEventType, WebhookPayload,
         },
     },
     control::{
         replays::state::State,
         store::{
-            ReplayRow, Store, StoreError, corrupt,
-            entity::{browser, profile, replay, webhook, webhook_delivery},
+            AuthFlowRow, ReplayRow, Store, StoreError, corrupt,
+            entity::{auth_connection, browser, profile, replay, webhook, webhook_delivery},
             from_millis,
             replays::to_row,
         },
@@ -161,6 +162,35 @@ pub(in crate::control::store) async fn record_replay_moved(
         size_bytes: end.size_bytes,
     });
     record(transaction, &project_id, &data).await
+}
+
+/// Records that a login of an auth connection has ended.
+pub(in crate::control::store) async fn record_login_ended(
+    transaction: &DatabaseTransaction,
+    row: &AuthFlowRow,
+) -> Result<RecordedEvents, StoreError> {
+    let flow = &row.flow;
+    let event: fn(EndedLogin) -> WebhookEventData = match flow.status() {
+        FlowStatus::Success => WebhookEventData::AuthLoginSucceeded,
+        _ => WebhookEventData::AuthLoginFailed,
+    };
+    let connection = auth_connection::Entity::find_by_id(row.connection_id.as_str())
+        .one(transaction)
+        .await?;
+    let Some(connection) = connection else {
+        return Ok(RecordedEvents::default());
+    };
+    let data = event(EndedLogin {
+        connection_id: row.connection_id.clone(),
+        domain: connection.domain,
+        profile_name: connection.profile_name,
+        flow_id: flow.id().clone(),
+        flow_type: flow.settings().flow_type,
+        flow_status: flow.status(),
+        error_code: flow.error_code(),
+        session_id: flow.browser().cloned(),
+    });
+    record(transaction, &row.project_id, &data).await
 }
 
 /// Records an event of a project as a delivery to each webhook that is subscribed to it.

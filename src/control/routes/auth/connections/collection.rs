@@ -2,15 +2,16 @@
 
 use axum::extract::State;
 
-use super::{TAG, to_connection};
+use super::{ConnectionContext, TAG};
 use crate::{
     api::{
         ErrorBody,
         auth_connections::{AuthConnection, CreateAuthConnection, ListAuthConnections},
+        ids::AuthConnectionId,
         paging::Page,
     },
     control::{
-        auth_connections::AuthConnections,
+        auth_connections::{AuthConnections, logins::Logins},
         routes::{auditing::Created, authentication::Principal, paged::Paged},
         store::AuthConnectionListing,
     },
@@ -40,13 +41,14 @@ use crate::{
 )]
 pub(crate) async fn create(
     State(connections): State<AuthConnections>,
+    context: ConnectionContext,
     principal: Principal,
     Json(request): Json<CreateAuthConnection>,
 ) -> ApiResult<Created<AuthConnection>> {
     let created = connections.create(&principal.project, request).await?;
     Ok(Created {
         id: created.row.id.to_string(),
-        body: to_connection(created),
+        body: context.to_connection(created, None, &principal),
     })
 }
 
@@ -66,6 +68,8 @@ pub(crate) async fn create(
 )]
 pub(crate) async fn list(
     State(connections): State<AuthConnections>,
+    State(logins): State<Logins>,
+    context: ConnectionContext,
     principal: Principal,
     Query(request): Query<ListAuthConnections>,
 ) -> ApiResult<Paged<AuthConnection>> {
@@ -78,5 +82,11 @@ pub(crate) async fn list(
         limit: page.limit.get().into(),
     };
     let rows = connections.list(&principal.project, &listing).await?;
-    Ok(Paged::new(page, rows, to_connection))
+    let ids: Vec<AuthConnectionId> = rows.iter().map(|found| found.row.id.clone()).collect();
+    let flows = logins.newest_of(&ids).await?;
+    let flow_of = |id: &AuthConnectionId| flows.iter().find(|flow| flow.connection_id == *id);
+    Ok(Paged::new(page, rows, |found| {
+        let flow = flow_of(&found.row.id);
+        context.to_connection(found, flow, &principal)
+    }))
 }

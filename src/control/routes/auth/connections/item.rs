@@ -3,13 +3,16 @@
 use axum::extract::State;
 use http::StatusCode;
 
-use super::{TAG, to_connection};
+use super::{ConnectionContext, TAG};
 use crate::{
     api::{
         ErrorBody,
         auth_connections::{AuthConnection, UpdateAuthConnection},
     },
-    control::{auth_connections::AuthConnections, routes::authentication::Principal},
+    control::{
+        auth_connections::{AuthConnections, logins::Logins},
+        routes::authentication::Principal,
+    },
     http::{ApiResult, Json, Path},
 };
 
@@ -24,11 +27,18 @@ use crate::{
 )]
 pub(crate) async fn get(
     State(connections): State<AuthConnections>,
+    State(logins): State<Logins>,
+    context: ConnectionContext,
     principal: Principal,
     Path(id): Path<String>,
 ) -> ApiResult<Json<AuthConnection>> {
     let found = connections.get(&principal.project, &id).await?;
-    Ok(Json(to_connection(found)))
+    let flow = logins.login_of(&found.row.id, principal.flow()).await?;
+    Ok(Json(context.to_connection(
+        found,
+        flow.as_ref(),
+        &principal,
+    )))
 }
 
 /// Update an auth connection
@@ -52,12 +62,21 @@ pub(crate) async fn get(
 )]
 pub(crate) async fn update(
     State(connections): State<AuthConnections>,
+    State(logins): State<Logins>,
+    context: ConnectionContext,
     principal: Principal,
     Path(id): Path<String>,
     Json(request): Json<UpdateAuthConnection>,
 ) -> ApiResult<Json<AuthConnection>> {
-    let updated = connections.update(&principal.project, &id, &request);
-    Ok(Json(to_connection(updated.await?)))
+    let updated = connections
+        .update(&principal.project, &id, &request)
+        .await?;
+    let flow = logins.newest(&updated.row.id).await?;
+    Ok(Json(context.to_connection(
+        updated,
+        flow.as_ref(),
+        &principal,
+    )))
 }
 
 /// Delete an auth connection

@@ -5,23 +5,34 @@ use std::time::Duration;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
-    api::{
-        auth_connections::{AuthConnection, ConnectionCredentialFields},
-        time::Timestamp,
-    },
+    api::auth_connections::ConnectionCredentialFields,
     control::{
         Control,
-        auth_connections::{AuthConnectionDetails, AuthConnectionError},
+        auth_connections::{AuthConnectionError, flow::AnswerRefusal, logins::LoginError},
+        credentials::CredentialError,
         routes::PROJECT_ARCHIVED,
         store::CredentialReference,
     },
     http::ApiError,
 };
 
+mod cancel;
 mod collection;
+mod events;
+mod exchange;
 mod item;
+mod login;
+mod representation;
+mod submit;
+mod timeline;
+
+use representation::ConnectionContext;
 
 const TAG: &str = crate::api::groups::AUTH_CONNECTIONS;
+/// The code of a 409 because the login requests nothing.
+const NOT_AWAITING: &str = "not_awaiting_input";
+/// `Retry-After` of an attempt to exchange a code beyond the limit.
+const ATTEMPT_RETRY_DELAY: Duration = Duration::from_secs(6);
 /// `Retry-After` while other requests change a connection.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -29,33 +40,16 @@ pub(crate) fn router() -> OpenApiRouter<Control> {
     OpenApiRouter::new()
         .routes(routes!(collection::create, collection::list))
         .routes(routes!(item::get, item::update, item::delete))
+        .routes(routes!(login::begin))
+        .routes(routes!(submit::submit))
+        .routes(routes!(cancel::cancel))
+        .routes(routes!(events::follow))
+        .routes(routes!(timeline::list))
 }
 
-fn to_connection(details: AuthConnectionDetails) -> AuthConnection {
-    let AuthConnectionDetails { row, reauth_reason } = details;
-    let settings = row.settings;
-    AuthConnection {
-        id: row.id,
-        domain: row.domain,
-        profile_name: row.profile_name,
-        status: row.status,
-        record_session: settings.record_session,
-        save_credentials: settings.save_credentials,
-        allowed_domains: settings.allowed_domains,
-        auto_reauth: settings.auto_reauth,
-        can_reauth: reauth_reason.permits_reauth(),
-        can_reauth_reason: reauth_reason,
-        credential: settings.credential.map(to_credential),
-        login_url: settings.login_url,
-        post_login_url: row.post_login_url,
-        health_checks: settings.health_checks,
-        health_check_interval: settings.health_check_interval,
-        last_auth_at: row.last_auth_at.map(Timestamp::from),
-        last_auth_check_at: row.last_auth_check_at.map(Timestamp::from),
-        browser_session_id: row.browser_id,
-        created_at: row.created_at.into(),
-        updated_at: row.updated_at.into(),
-    }
+/// Returns the routes that need no credential.
+pub(crate) fn open_router() -> OpenApiRouter<Control> {
+    OpenApiRouter::new().routes(routes!(exchange::exchange))
 }
 
 fn to_credential(reference: CredentialReference) -> ConnectionCredentialFields {
@@ -113,5 +107,40 @@ impl From<AuthConnectionError> for ApiError {
             AuthConnectionError::Provider(cause) => cause.into(),
             AuthConnectionError::Store(cause) => cause.into(),
         }
+    }
+}
+
+impl From<LoginError> for ApiError {
+    fn from(error: LoginError) -> Self {
+        let message = error.to_string();
+        match error {
+            LoginError::InProgress => ApiError::conflict(message).code("flow_in_progress"),
+            LoginError::ConnectionNotFound => ApiError::not_found(message),
+            LoginError::NoneInProgress => {
+                ApiError::conflict(message).code(NOT_AWAITING).permanent()
+            }
+            LoginError::NoLogin => ApiError::conflict(message).code("no_login").permanent(),
+            LoginError::TooManyAttempts => ApiError::limit_exceeded(message, ATTEMPT_RETRY_DELAY),
+            LoginError::InvalidCode => ApiError::unauthorized(message).code("invalid_handoff_code"),
+            LoginError::Refused(refusal) => refused(&refusal),
+            LoginError::Contended => ApiError::unavailable(message, RETRY_DELAY),
+            LoginError::Secret(cause) => CredentialError::from(cause).into(),
+            LoginError::Store(cause) => cause.into(),
+        }
+    }
+}
+
+fn refused(refusal: &AnswerRefusal) -> ApiError {
+    let message = refusal.to_string();
+    match refusal {
+        AnswerRefusal::Ended => ApiError::conflict(message).code(NOT_AWAITING).permanent(),
+        AnswerRefusal::NotAwaiting => ApiError::conflict(message).code(NOT_AWAITING),
+        AnswerRefusal::StaleInteraction => ApiError::conflict(message)
+            .code("stale_interaction")
+            .permanent(),
+        AnswerRefusal::NoValue
+        | AnswerRefusal::UnknownField(_)
+        | AnswerRefusal::MissingField(_) => ApiError::bad_field("fields", message),
+        AnswerRefusal::UnknownChoice => ApiError::bad_request(message),
     }
 }

@@ -1,0 +1,405 @@
+//! Performs the actions of a login in its browser.
+
+use std::{net::IpAddr, time::Duration};
+
+use http::StatusCode;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::sleep;
+
+use super::{
+    Inner, answers,
+    page::{LoginPage, PageError, is_same_page},
+    steps::{choose, click_one, follow_login_links, open_login_page, remember_device},
+};
+use crate::{
+    api::{
+        auth_flow::{FlowStep, InteractionId},
+        credential_fill::FillSelector,
+        ids::{BrowserId, ReplayId},
+        login_page::{InspectedPage, LoginActKind},
+        profiles::{ProfileName, ProfileRef, ProfileSelection},
+        viewport::Viewport,
+    },
+    control::{
+        auth_connections::{
+            flow::{
+                AnswerEntry, CredentialEntry, CredentialSummary, Effect, EntryOutcome, FieldKind,
+                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, StartFailure,
+            },
+            sites::ConnectionSites,
+        },
+        browsers::{BrowserError, BrowserProfileError, NewBrowser},
+        credentials::{
+            fill::FillPageError,
+            login::{LoginCredential, LoginEntry, LoginValue},
+            material::MaterialError,
+        },
+        fleet::{AgentError, BrowserRun},
+        store::{AuthConnectionRow, AuthFlowRow, Creation},
+    },
+};
+
+/// The idle time after which the browser of a login ends that nothing drives any more.
+const BROWSER_TIMEOUT_SECONDS: u32 = 300;
+/// The delay before a browser is requested again.
+const START_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The interval at which a page is looked at while the person acts.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The wait of such a look for the page to be at rest, in milliseconds.
+const WATCH_WAIT_MS: u32 = 1000;
+/// The tag of a login's browser.
+const CONNECTION_TAG: &str = "auth_connection";
+
+/// The knowledge of a driver beside the row of its flow. Another driver finds it out again.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// The page of the last event.
+    page: Option<InspectedPage>,
+    run: Option<BrowserRun>,
+    /// The names of the account of the stored credential.
+    identifiers: Vec<SecretString>,
+    /// The values of the stored credential.
+    stored: Vec<SecretString>,
+    /// Whether the stored credential was read.
+    has_read_credential: bool,
+    /// The recording that this driver has started.
+    replay: Option<ReplayId>,
+}
+
+impl Memory {
+    /// Returns the recording that this driver has started.
+    pub(super) fn replay(&self) -> Option<&ReplayId> {
+        self.replay.as_ref()
+    }
+
+    /// Returns the mark of the page of the last event.
+    pub(super) fn page_mark(&self) -> Option<String> {
+        let mark = PageMark::from(self.page.as_ref()?);
+        serde_json::to_string(&mark).ok()
+    }
+}
+
+/// A flow with its connection, and what its driver knows.
+pub(super) struct Action<'a> {
+    pub(super) services: &'a Inner,
+    pub(super) row: &'a AuthFlowRow,
+    pub(super) connection: &'a AuthConnectionRow,
+    pub(super) memory: &'a mut Memory,
+}
+
+impl<'a> Action<'a> {
+    /// Performs an action until it has an event.
+    pub(super) async fn perform(&mut self, effect: Effect) -> FlowEvent {
+        let performed = match effect {
+            Effect::StartBrowser => Ok(self.start_browser().await),
+            Effect::Act(action) => self.act(action).await,
+            Effect::FillFromCredential { host, entries } => {
+                self.enter(&host, None, &[], &entries).await
+            }
+            Effect::EnterAnswers {
+                interaction,
+                host,
+                answers,
+                from_credential,
+            } => {
+                self.enter(&host, Some(&interaction), &answers, &from_credential)
+                    .await
+            }
+            Effect::WatchPage => self.watch().await,
+            Effect::SaveProfile { save_answers } => self.save(save_answers).await,
+            // The driver does that.
+            Effect::EndBrowser => Ok(FlowEvent::Timer),
+        };
+        match performed {
+            Ok(event) => event,
+            Err(PageError::BrowserLost) => FlowEvent::BrowserLost,
+        }
+    }
+
+    async fn start_browser(&mut self) -> FlowEvent {
+        let credential = match self.read_credential().await {
+            Ok(credential) => credential,
+            Err(error) if self.row.flow.settings().is_attended => {
+                tracing::info!(flow = %self.row.id(), %error, "a login has no stored credential");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(flow = %self.row.id(), %error, "cannot read the credential of a login");
+                return FlowEvent::NotStarted(StartFailure::NoCredential);
+            }
+        };
+        let credential = credential.map(|credential| CredentialSummary {
+            value_names: credential.value_names().map(str::to_owned).collect(),
+            has_totp_secret: credential.has_code(),
+            sso_provider: credential.sso_provider().map(str::to_owned),
+        });
+        loop {
+            match self.create_browser().await {
+                Ok(browser) => {
+                    self.memory.replay = self.record(&browser).await;
+                    return FlowEvent::Started {
+                        browser,
+                        credential,
+                    };
+                }
+                Err(error) if is_temporary(&error) => {
+                    tracing::info!(flow = %self.row.id(), %error, "no browser for a login yet");
+                    sleep(START_RETRY_DELAY).await;
+                }
+                Err(error) => {
+                    tracing::warn!(flow = %self.row.id(), %error, "no browser for a login");
+                    return FlowEvent::NotStarted(StartFailure::NoBrowser);
+                }
+            }
+        }
+    }
+
+    /// Starts the browser of the flow, or finds that of an interrupted start.
+    async fn create_browser(&self) -> Result<BrowserId, BrowserError> {
+        let parts = &self.services.parts;
+        let project = &self.row.project_id;
+        let name = ProfileName::parse(self.connection.profile_name.clone());
+        let profile = name
+            .map(ProfileRef::Name)
+            .map_err(|_| BrowserError::NotFound)?;
+        let found = parts.profiles.find_or_create(project, &profile).await;
+        found.map_err(BrowserProfileError::Load)?;
+        let new = NewBrowser {
+            name: None,
+            // A person may have to act in the live view.
+            headless: false,
+            kiosk_mode: false,
+            timeout_seconds: BROWSER_TIMEOUT_SECONDS,
+            viewport: Viewport::default(),
+            start_url: None,
+            tags: [(CONNECTION_TAG.to_owned(), self.connection.id.to_string())].into(),
+            profile: Some(ProfileSelection {
+                profile,
+                save_changes: false,
+            }),
+        };
+        let creation = Creation {
+            key: format!("login {}", self.row.id()),
+            request_digest: [0; 32],
+        };
+        let row = parts.browsers.create(project, new, Some(creation)).await?;
+        Ok(row.id)
+    }
+
+    /// Reads the stored credential of the connection, if it has one, and remembers its values.
+    async fn read_credential(&mut self) -> Result<Option<LoginCredential>, MaterialError> {
+        self.memory.has_read_credential = true;
+        let Some(reference) = &self.connection.settings.credential else {
+            return Ok(None);
+        };
+        let (project, domain) = (&self.row.project_id, &self.connection.domain);
+        let filler = &self.services.parts.filler;
+        let found = filler
+            .find_login_credential(project, reference, domain)
+            .await?;
+        self.memory.identifiers = found.identifiers().cloned().collect();
+        self.memory.stored = found.values().cloned().collect();
+        Ok(Some(found))
+    }
+
+    async fn act(&mut self, action: PageAction) -> Result<FlowEvent, PageError> {
+        let page = self.page().await?;
+        let before = self.memory.page.take();
+        let found = match action {
+            PageAction::OpenLoginPage => match open_login_page(&page, self.connection).await? {
+                Ok(found) => found,
+                Err(failure) => return Ok(FlowEvent::PageFailed(failure)),
+            },
+            PageAction::Inspect => page.settled().await?,
+            PageAction::DismissConsent => {
+                let kind = LoginActKind::Dismiss;
+                click_one(&page, kind, |found| found.consent.as_ref()).await?
+            }
+            PageAction::SkipOffer => {
+                let kind = LoginActKind::Click;
+                click_one(&page, kind, |found| found.skip.as_ref()).await?
+            }
+            PageAction::RememberDevice => remember_device(&page).await?,
+            PageAction::Choose { label, selector } => choose(&page, &label, &selector).await?,
+            PageAction::WaitForSite => page.response_to(before.as_ref()).await?,
+        };
+        let is_looking = self.row.flow.step() == FlowStep::Discovering
+            && self.connection.settings.login_url.is_none();
+        let found = match is_looking {
+            true => follow_login_links(&page, found).await?,
+            false => found,
+        };
+        Ok(self.event_of(found))
+    }
+
+    /// Waits until the page is another one than that of the last event.
+    async fn watch(&mut self) -> Result<FlowEvent, PageError> {
+        let page = self.page().await?;
+        loop {
+            let found = page.inspect(WATCH_WAIT_MS).await?;
+            let before = self.memory.page.as_ref();
+            if before.is_none_or(|before| !is_same_page(before, &found)) {
+                return Ok(self.event_of(found));
+            }
+            sleep(WATCH_INTERVAL).await;
+        }
+    }
+
+    /// Returns the event about a page, and remembers the page.
+    fn event_of(&mut self, page: InspectedPage) -> FlowEvent {
+        let sites = sites_of(self.connection);
+        let policy = &self.services.parts.policy;
+        let mark = self.row.page_mark.as_deref();
+        let mark: Option<PageMark> = mark.and_then(|mark| serde_json::from_str(mark).ok());
+        let identifiers = self.memory.identifiers.iter();
+        let identifiers: Vec<&str> = identifiers.map(ExposeSecret::expose_secret).collect();
+        let context = InspectionContext {
+            class_of: &|host| sites.origin_of(host),
+            is_internal: &|address: IpAddr| !policy.permits(address),
+            before: mark.as_ref(),
+            identifiers: &identifiers,
+        };
+        let event = match PageFindings::from_inspection(&page, context) {
+            Ok(findings) => FlowEvent::PageFound(findings),
+            Err(failure) => FlowEvent::PageFailed(failure),
+        };
+        self.memory.page = Some(page);
+        event
+    }
+
+    /// Enters values into the form, and submits it.
+    async fn enter(
+        &mut self,
+        host: &str,
+        interaction: Option<&InteractionId>,
+        from_person: &[AnswerEntry],
+        from_credential: &[CredentialEntry],
+    ) -> Result<FlowEvent, PageError> {
+        let page = self.page().await?;
+        let credential = match from_credential.is_empty() {
+            true => Ok(None),
+            false => self.read_credential().await,
+        };
+        let Ok(credential) = credential else {
+            return Ok(FlowEvent::Filled(EntryOutcome::CredentialUnavailable));
+        };
+        let parts = &self.services.parts;
+        let Ok(known) = answers::open(&parts.secrets, self.row).await else {
+            return Ok(FlowEvent::Filled(EntryOutcome::NotSubmitted));
+        };
+        let mut entries = Vec::new();
+        for answer in from_person {
+            let value = interaction.and_then(|id| known.value_of(id, &answer.key));
+            let selector = FillSelector::parse(answer.selector.clone());
+            if let (Some(value), Ok(selector)) = (value, selector) {
+                entries.push(LoginEntry {
+                    selector,
+                    name: field_name(answer.kind, &answer.value_name),
+                    value: LoginValue::Submitted(value.clone()),
+                });
+            }
+        }
+        for stored in from_credential {
+            if let Ok(selector) = FillSelector::parse(stored.selector.clone()) {
+                entries.push(LoginEntry {
+                    selector,
+                    name: field_name(stored.kind, &stored.value_name),
+                    value: LoginValue::Stored(stored.value_name.clone()),
+                });
+            }
+        }
+        let expected = from_person.len() + from_credential.len();
+        if entries.is_empty() || entries.len() < expected {
+            return Ok(FlowEvent::Filled(EntryOutcome::NotSubmitted));
+        }
+        let browser = &page.browser;
+        let filled = parts.filler.enter_login(browser, host, credential, entries);
+        let outcome = match filled.await {
+            Ok(response) => EntryOutcome::from(&response),
+            Err(FillPageError::Material(_) | FillPageError::Credential(_)) => {
+                EntryOutcome::CredentialUnavailable
+            }
+            Err(FillPageError::Agent(AgentError::Rejected {
+                status: StatusCode::FORBIDDEN,
+                ..
+            })) => EntryOutcome::OriginRefused,
+            Err(error) => {
+                tracing::info!(flow = %self.row.id(), %error, "a login form was not filled");
+                page.check_run().await?;
+                EntryOutcome::NotSubmitted
+            }
+        };
+        Ok(FlowEvent::Filled(outcome))
+    }
+
+    /// Returns the page in front of the flow's browser.
+    async fn page(&mut self) -> Result<LoginPage<'a>, PageError> {
+        if !self.memory.has_read_credential && self.read_credential().await.is_err() {
+            tracing::info!(flow = %self.row.id(), "cannot read the credential of a login");
+        }
+        let parts = &self.services.parts;
+        let row: &'a AuthFlowRow = self.row;
+        let (project, id) = (&row.project_id, row.flow.browser());
+        let id = id.ok_or(PageError::BrowserLost)?;
+        let browser = parts.browsers.use_active(project, id.as_str()).await;
+        let browser = browser.map_err(|error| {
+            tracing::info!(browser = %id, %error, "the browser of a login has ended");
+            PageError::BrowserLost
+        })?;
+        let run = match self.memory.run {
+            Some(run) => run,
+            None => {
+                let run = browser.lease().browser_run().await;
+                let run = run.map_err(|_| PageError::BrowserLost)?;
+                self.memory.run = Some(run);
+                run
+            }
+        };
+        let answers = answers::open(&parts.secrets, self.row)
+            .await
+            .unwrap_or_default();
+        let redacted = self.memory.stored.iter().chain(answers.values()).cloned();
+        Ok(LoginPage {
+            browsers: &parts.browsers,
+            project,
+            browser,
+            run,
+            sites: sites_of(self.connection),
+            redacted: redacted.collect(),
+            allow_http: parts.filler.allows_http(),
+        })
+    }
+}
+
+pub(super) fn sites_of(connection: &AuthConnectionRow) -> ConnectionSites<'_> {
+    ConnectionSites {
+        domain: &connection.domain,
+        allowed_domains: &connection.settings.allowed_domains,
+    }
+}
+
+/// Returns a name from which the agent knows the meaning of a field.
+fn field_name(kind: FieldKind, value_name: &str) -> String {
+    match kind {
+        FieldKind::Code => "code".to_owned(),
+        FieldKind::Password | FieldKind::NewPassword => "password".to_owned(),
+        FieldKind::Identifier | FieldKind::SecurityAnswer | FieldKind::Text => {
+            value_name.to_owned()
+        }
+    }
+}
+
+/// Returns whether a browser may be available soon.
+fn is_temporary(error: &BrowserError) -> bool {
+    matches!(
+        error,
+        BrowserError::LimitReached(_)
+            | BrowserError::ProjectLimitReached(_)
+            | BrowserError::NoHostReady
+            | BrowserError::HostStart(_)
+            | BrowserError::NotReady(_)
+            | BrowserError::Store(_)
+            | BrowserError::Profile(_)
+            | BrowserError::IdempotencyKeyInFlight
+    )
+}

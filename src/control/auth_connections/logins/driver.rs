@@ -1,0 +1,221 @@
+//! Drives a login: performs what its flow waits for, and stores what follows.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tokio::{sync::watch, time::sleep};
+
+use super::{
+    Inner, Logins,
+    actions::{Action, Memory},
+};
+use crate::{
+    api::ids::FlowId,
+    backoff::Backoff,
+    control::{
+        auth_connections::flow::{Effect, FlowEvent, PageAction},
+        browsers::BrowserError,
+        store::{AuthConnectionRow, AuthFlowRow, StoreError},
+    },
+};
+
+/// The interval at which the row is read without a notification: one of another process may be
+/// lost.
+const ROW_INTERVAL: Duration = Duration::from_secs(2);
+/// The first and the longest delay after a failure of the database.
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// The step of a driver.
+enum Step {
+    /// The flow has changed, or is to be looked at again.
+    Continue,
+    /// The driver has nothing more to do.
+    Finish,
+}
+
+impl Logins {
+    /// Drives a flow in a task of its own, unless one of this process does.
+    pub(super) fn spawn_driver(&self, id: FlowId) {
+        if !self.inner.driven.lock().insert(id.clone()) {
+            return;
+        }
+        let inner = self.inner.clone();
+        self.inner.parts.shutdown.spawn(async move {
+            inner.drive(&id).await;
+            inner.driven.lock().remove(&id);
+            inner.orphaned.notify_one();
+        });
+    }
+}
+
+impl Inner {
+    async fn drive(&self, id: &FlowId) {
+        let mut changes = self.parts.store.flow_changes().subscribe(id);
+        let mut memory = Memory::default();
+        let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
+        while !self.parts.shutdown.is_requested() {
+            match self.take_step(id, &mut memory, &mut changes).await {
+                Ok(Step::Continue) => delays.reset(),
+                Ok(Step::Finish) => return,
+                Err(error) => {
+                    tracing::error!(flow = %id, %error, "cannot continue a login yet");
+                    self.parts.shutdown.sleep(delays.next_delay()).await;
+                }
+            }
+        }
+    }
+
+    /// Performs the present action of a flow, until it has an event or the flow has changed.
+    async fn take_step(
+        &self,
+        id: &FlowId,
+        memory: &mut Memory,
+        changes: &mut watch::Receiver<()>,
+    ) -> Result<Step, StoreError> {
+        let store = &self.parts.store;
+        changes.mark_unchanged();
+        let Some(row) = store.find_auth_flow(id).await? else {
+            // The connection was deleted.
+            return Ok(Step::Finish);
+        };
+        if row.driver != store.process() {
+            return Ok(Step::Finish);
+        }
+        let connection = store.find_auth_connection(&row.project_id, &row.connection_id);
+        let connection = connection.await?;
+        let Some(connection) = connection.filter(|_| row.ended_at.is_none()) else {
+            self.end_browser(&row).await;
+            return Ok(Step::Finish);
+        };
+        let event = tokio::select! {
+            biased;
+            () = self.parts.shutdown.requested() => return Ok(Step::Continue),
+            event = self.perform(&row, &connection, memory) => event,
+            () = sleep_until(row.flow.deadline()) => FlowEvent::Timer,
+            changed = self.changed(&row, changes) => {
+                if changed.is_gone {
+                    self.end_browser(&row).await;
+                }
+                return Ok(Step::Continue);
+            }
+        };
+        self.advance_surely(&row, &event, memory).await;
+        Ok(Step::Continue)
+    }
+
+    async fn perform(
+        &self,
+        row: &AuthFlowRow,
+        connection: &AuthConnectionRow,
+        memory: &mut Memory,
+    ) -> FlowEvent {
+        let mut action = Action {
+            services: self,
+            row,
+            connection,
+            memory,
+        };
+        action.perform(row.flow.effect()).await
+    }
+
+    /// Stores the consequence of an event, however often that fails: the action must not be
+    /// repeated, because values may have been entered. At a shutdown the action counts as
+    /// interrupted.
+    async fn advance_surely(&self, row: &AuthFlowRow, event: &FlowEvent, memory: &Memory) {
+        let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
+        while let Err(error) = self.advance(row.clone(), event.clone(), memory).await {
+            tracing::error!(flow = %row.id(), %error, "cannot store the state of a login yet");
+            if !self.parts.shutdown.sleep(delays.next_delay()).await {
+                return;
+            }
+        }
+    }
+
+    /// Stores the consequence of an event. It is dropped if the flow has changed meanwhile.
+    async fn advance(
+        &self,
+        mut row: AuthFlowRow,
+        event: FlowEvent,
+        memory: &Memory,
+    ) -> Result<(), StoreError> {
+        let is_page = matches!(event, FlowEvent::PageFound(_));
+        let now = Utc::now();
+        let transition = row.flow.apply(event, now);
+        if is_page && transition.effect.as_ref().is_some_and(leaves_page) {
+            row.page_mark = memory.page_mark();
+        }
+        if row.replay_id.is_none() {
+            row.replay_id = memory.replay().cloned();
+        }
+        if transition.flow == row.flow {
+            return Ok(());
+        }
+        self.parts
+            .store
+            .advance_auth_flow(row, &transition, now)
+            .await?;
+        Ok(())
+    }
+
+    /// Resolves when the row of a flow has changed.
+    async fn changed(&self, row: &AuthFlowRow, changes: &mut watch::Receiver<()>) -> Changed {
+        loop {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep(ROW_INTERVAL) => {}
+            }
+            match self.parts.store.find_auth_flow(row.id()).await {
+                Ok(Some(found)) if found.version == row.version => {}
+                Ok(found) => {
+                    return Changed {
+                        is_gone: found.is_none(),
+                    };
+                }
+                Err(error) => tracing::warn!(flow = %row.id(), %error, "cannot read a login"),
+            }
+        }
+    }
+
+    /// Ends the browser of a flow that has ended.
+    async fn end_browser(&self, row: &AuthFlowRow) {
+        let Some(id) = row.flow.browser() else {
+            return;
+        };
+        match self
+            .parts
+            .browsers
+            .delete(&row.project_id, id.as_str())
+            .await
+        {
+            Ok(()) | Err(BrowserError::NotFound) => {}
+            Err(error) => {
+                // It ends when it is idle.
+                tracing::warn!(browser = %id, %error, "cannot end the browser of a login");
+            }
+        }
+    }
+}
+
+/// The change of a row.
+struct Changed {
+    /// Whether the row was deleted.
+    is_gone: bool,
+}
+
+/// Returns whether later pages are compared with the one that an action begins on.
+fn leaves_page(effect: &Effect) -> bool {
+    matches!(
+        effect,
+        Effect::FillFromCredential { .. }
+            | Effect::EnterAnswers { .. }
+            | Effect::WatchPage
+            | Effect::Act(PageAction::Choose { .. })
+    )
+}
+
+async fn sleep_until(deadline: Option<DateTime<Utc>>) {
+    match deadline {
+        Some(deadline) => sleep((deadline - Utc::now()).to_std().unwrap_or_default()).await,
+        None => std::future::pending().await,
+    }
+}

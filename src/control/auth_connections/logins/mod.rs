@@ -1,0 +1,95 @@
+//! Logins: flows that run in a browser.
+//!
+//! - [`service`]: what clients do with a flow.
+//! - [`driver`]: a task for each flow that performs its actions and stores what follows. The row of
+//!   the flow decides: a change by another task or process interrupts the action.
+//! - [`actions`]: performs one action. [`steps`]: those that enter no value. [`page`]: the page in
+//!   front, through the agent.
+//! - [`adoption`]: continues the flows of processes that have ended.
+//! - [`saving`], [`recording`]: what remains of a login.
+//! - [`exchange`]: the codes of the hosted login page.
+//! - [`answers`]: the values of the person, sealed.
+//!
+//! ```text
+//!  login ──▶ row ◀── submit, cancel (any process)
+//!             │ ▲
+//!             ▼ └────────── transition ◀── event ◀─┐
+//!           driver ──▶ effect ──▶ actions ──▶ page ─┘
+//! ```
+
+use std::{collections::HashSet, sync::Arc};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{
+    api::ids::FlowId,
+    control::{
+        browsers::Browsers,
+        credentials::{StoredCredentials, fill::PageFiller},
+        profiles::Profiles,
+        replays::Replays,
+        secrets::Secrets,
+        store::Store,
+    },
+    shutdown::Shutdown,
+    system::outbound::AddressPolicy,
+};
+
+mod actions;
+mod adoption;
+mod answers;
+mod driver;
+mod exchange;
+mod page;
+mod recording;
+mod saving;
+mod service;
+mod steps;
+
+pub use exchange::ExchangeAttempt;
+use exchange::ExchangeLimits;
+pub use service::{BegunLogin, LoginError};
+
+/// The service of logins. Clones share its state.
+#[derive(Clone)]
+pub struct Logins {
+    inner: Arc<Inner>,
+}
+
+/// The services that a login uses.
+pub struct LoginParts {
+    pub store: Store,
+    pub browsers: Browsers,
+    pub profiles: Profiles,
+    pub replays: Replays,
+    pub credentials: StoredCredentials,
+    pub filler: PageFiller,
+    pub secrets: Secrets,
+    /// The addresses that pages may have.
+    pub policy: AddressPolicy,
+    pub shutdown: Shutdown,
+}
+
+struct Inner {
+    parts: LoginParts,
+    /// The flows that tasks of this process drive.
+    driven: Mutex<HashSet<FlowId>>,
+    /// Notified when a flow may have lost its driver.
+    orphaned: Notify,
+    exchanges: ExchangeLimits,
+}
+
+impl Logins {
+    #[must_use]
+    pub fn new(parts: LoginParts) -> Logins {
+        Logins {
+            inner: Arc::new(Inner {
+                parts,
+                driven: Mutex::default(),
+                orphaned: Notify::new(),
+                exchanges: ExchangeLimits::default(),
+            }),
+        }
+    }
+}
