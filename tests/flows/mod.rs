@@ -24,6 +24,7 @@ mod launched_hosts;
 mod live_archives;
 mod live_view;
 mod local_users;
+mod login_page;
 mod logs;
 mod long_lists;
 mod memory;

@@ -2,6 +2,9 @@
 
 pub mod agent;
 pub mod archives;
+pub mod assets;
+pub mod auth_events;
+pub mod auth_login;
 pub mod canary_site;
 pub mod cgroups;
 pub mod dev;

@@ -1,11 +1,8 @@
 // axe on every view and dialog, and images of them. The argument after the key is one of FORMS.
-import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
+import { assertAccessible } from '../pages.mjs';
 import { api, run, signIn, visit, picture } from './harness.mjs';
 import { interceptSamples } from './fakes.mjs';
 
-const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const FORMS = {
   light: { colorScheme: 'light' },
   dark: { colorScheme: 'dark' },
@@ -15,17 +12,8 @@ const FORMS = {
 const POOL = 'pool_01kgc3v7e8r9t0w1x2y3z4a5b6';
 const PROFILE = 'prof_01kgc3v7e8r9t0w1x2y3z4a5b6';
 
-/** Fails if axe finds a violation, or the page is wider than its window. */
 async function check(page, name) {
-  await page.waitForFunction(() => document.getAnimations().every(animation => animation.playState !== 'running'));
-  await page.evaluate(`${axe}; null`);
-  const violations = await page.evaluate(async () => {
-    const result = await axe.run(document, { resultTypes: ['violations'] });
-    return result.violations.map(({ id, nodes }) => `${id}: ${nodes.map(node => `${node.target} ${node.failureSummary}`).join('; ')}`);
-  });
-  assert.deepEqual(violations, [], name);
-  const excess = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  assert.ok(excess <= 0, `${name} is ${excess} pixels wider than the window`);
+  await assertAccessible(page, name);
   await picture(page, name);
 }
 

@@ -1,48 +1,13 @@
 // A browser at the console. Usage of the programs: node console/NAME.mjs ENDPOINT CONSOLE KEY, with the
 // DevTools URL of a browser, the URL of the console and an API key of the organization.
 import assert from 'node:assert/strict';
-import { mkdir } from 'node:fs/promises';
-import { chromium } from 'playwright-core';
+import { picture as keepPicture, runPages } from '../pages.mjs';
 
 export const [endpoint, url, key] = process.argv.slice(2);
 
 /** Runs a scenario in a browser. Fails if a page had an error, a violation of its policy, or leaked the key. */
-export async function run(scenario) {
-  const browser = await chromium.connectOverCDP(endpoint);
-  const problems = [];
-  const open = async (options = {}) => {
-    const { allowedErrors = [], ...contextOptions } = options;
-    const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...contextOptions });
-    context.setDefaultTimeout(60_000);
-    await context.addInitScript(() => {
-      window.violations = [];
-      document.addEventListener('securitypolicyviolation', event => violations.push(`${event.violatedDirective} ${event.blockedURI}`));
-    });
-    const page = await context.newPage();
-    page.on('console', message => {
-      if (['error', 'warning'].includes(message.type()) && !allowedErrors.some(allowed => allowed.test(message.text()))) {
-        problems.push(`${message.type()}: ${message.text()} (${message.location().url})`);
-      }
-    });
-    page.on('pageerror', error => problems.push(error.stack));
-    page.on('request', request => {
-      if (request.url().includes(key)) problems.push(`the key is in ${request.url()}`);
-    });
-    await page.goto(url);
-    return page;
-  };
-  try {
-    await scenario(open);
-    for (const context of browser.contexts()) {
-      for (const page of context.pages()) {
-        if (page.url().startsWith(url)) assert.deepEqual(await page.evaluate(() => window.violations ?? []), []);
-      }
-    }
-    assert.deepEqual(problems, []);
-  } finally {
-    for (const context of browser.contexts().slice(1)) await context.close();
-    await browser.close();
-  }
+export function run(scenario) {
+  return runPages(endpoint, { origin: url, secrets: [key] }, scenario);
 }
 
 export async function signIn(page, apiKey = key) {
@@ -84,10 +49,7 @@ export async function inDialog(page, button) {
   await page.getByRole('dialog').or(page.getByRole('alertdialog')).getByRole('button', { name: button, exact: true }).click();
 }
 
-/** Keeps an image of the page in the directory that `BERTH_TEST_PICTURES` names. */
-export async function picture(page, name) {
-  const directory = process.env.BERTH_TEST_PICTURES;
-  if (!directory) return;
-  await mkdir(directory, { recursive: true });
-  await page.screenshot({ path: `${directory}/console-${name}.png` });
+/** Keeps an image of the console. */
+export function picture(page, name) {
+  return keepPicture(page, `console-${name}`);
 }

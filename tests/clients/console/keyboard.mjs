@@ -1,26 +1,7 @@
 // The console without a mouse.
 import assert from 'node:assert/strict';
+import { focusIsIn, tabTo } from '../pages.mjs';
 import { announced, key, loaded, run } from './harness.mjs';
-
-/** Presses Tab until the element with this accessible text has the focus. */
-async function tabTo(page, text, { back = false } = {}) {
-  for (let count = 0; count < 60; count += 1) {
-    await page.keyboard.press(back ? 'Shift+Tab' : 'Tab');
-    const focused = await page.evaluate(() => {
-      const { activeElement: element } = document;
-      return element.getAttribute('aria-label') ?? element.labels?.[0]?.textContent ?? element.textContent.trim();
-    });
-    if (focused === text) {
-      // The focus is visible: the skip link is, and everything else has an outline.
-      const outline = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
-      assert.notEqual(outline, 'none', text);
-      return;
-    }
-  }
-  assert.fail(`Tab does not reach ${text}`);
-}
-
-const focusIsIn = (page, selector) => page.waitForFunction(target => document.activeElement.matches(target) || document.activeElement.closest(target), selector);
 
 await run(async open => {
   const page = await open();

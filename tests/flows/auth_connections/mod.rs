@@ -1,5 +1,10 @@
 //! The logins of auth connections.
 
+mod by_credential;
+mod by_person;
+mod interruptions;
+mod links;
+mod logins;
 mod sites;
 mod sites_in_chromium;
 mod visitor;

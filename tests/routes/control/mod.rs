@@ -6,6 +6,7 @@ mod browsers;
 mod console;
 mod credentials;
 mod fleet;
+mod login;
 mod metrics;
 mod org;
 mod profiles;

@@ -40,7 +40,7 @@ const MUTATE: &str = include_str!("mutate.js");
 pub struct Variant {
     pub name: String,
     pub expected: Value,
-    html: String,
+    pub html: String,
 }
 
 impl Variant {

@@ -152,7 +152,7 @@ fn invalid_fields() -> Vec<(&'static str, Value, &'static str)> {
 
 #[tokio::test]
 async fn invalid_request_names_each_invalid_field() {
-    let dev = Dev::start().await;
+    let dev = Dev::with(&["--allow-http-logins=false"]).await;
     credential(&dev, "admin", "example.com").await;
     credential(&dev, "of-another-site", "other.example").await;
     let created = create(&dev, "example.com", "shop", json!({})).await;
