@@ -54,17 +54,21 @@ pub struct SubmitAccepted {
     pub accepted: bool,
 }
 
-/// The newest login of a connection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// The newest login of a connection. Everything is absent before the first one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuthConnectionFlow {
-    pub flow_status: FlowStatus,
-    pub flow_step: FlowStep,
-    pub flow_type: FlowType,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_status: Option<FlowStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_step: Option<FlowStep>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_type: Option<FlowType>,
     /// Time at which the login ends at the latest.
-    pub flow_expires_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flow_expires_at: Option<Timestamp>,
     /// The party that has to act until `deadline`.
-    #[serde(rename = "who")]
-    pub actor: ActingParty,
+    #[serde(rename = "who", skip_serializing_if = "Option::is_none")]
+    pub actor: Option<ActingParty>,
     /// Time at which the login ends if nothing happens. Absent if it has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,

@@ -43,8 +43,8 @@ pub struct AuthConnection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser_session_id: Option<BrowserId>,
     /// The newest login, in progress or not.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub flow: Option<AuthConnectionFlow>,
+    #[serde(flatten)]
+    pub flow: AuthConnectionFlow,
     pub created_at: Timestamp,
     /// The time of the last change of the settings.
     pub updated_at: Timestamp,

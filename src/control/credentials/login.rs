@@ -6,6 +6,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::{
+    CredentialError,
     fill::{FillPageError, PREPARATION_TIMEOUT, PageFiller, PreparedFill},
     material::{self, FillMaterial, MaterialError},
 };
@@ -13,7 +14,7 @@ use crate::{
     api::{
         credential_fill::{FillField, FillFieldName, FillFields, FillResponse, FillSelector},
         ids::ProjectId,
-        public_suffix::registrable_domain,
+        public_suffix::{is_same_site, registrable_domain},
     },
     control::{browsers::BrowserHandle, store::CredentialReference},
 };
@@ -98,9 +99,15 @@ impl PageFiller {
         match reference {
             CredentialReference::Credential(name) => {
                 let row = credentials.get(project, name).await?;
+                let sso_provider = row.sso_provider.clone();
+                let material = material::of_credential(credentials, row).await?;
+                // One of another site may have got the name since.
+                if !is_same_site(domain, &material.domain) {
+                    return Err(CredentialError::NotFound.into());
+                }
                 Ok(LoginCredential {
-                    sso_provider: row.sso_provider.clone(),
-                    material: material::of_credential(credentials, row).await?,
+                    material,
+                    sso_provider,
                 })
             }
             CredentialReference::Item { provider, path } => {

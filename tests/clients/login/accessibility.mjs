@@ -1,10 +1,12 @@
-// Every state with axe, on a phone and in a small window. The argument is the color scheme.
+// Every state with axe, on a phone and in a small window. The argument is the color scheme: the light one is
+// checked from left to right, the dark one from right to left.
 import { assertFitsWindow } from '../pages.mjs';
 import { check, run, shown } from './harness.mjs';
 import { STATES } from './states.mjs';
 
 const [colorScheme] = process.argv.slice(4);
 const PHONE = { width: 390, height: 844 };
+const LOCALES = { light: [['en-GB', 'ltr']], dark: [['ar', 'rtl']] };
 const MIN_TARGET = 44;
 const NARROW = { width: 320, height: 568 };
 
@@ -28,7 +30,7 @@ async function openState(open, fake, { kind, state, prepare, link = target => ta
 }
 
 await run(async (open, fake) => {
-  for (const [locale, direction] of [['en-GB', 'ltr'], ['ar', 'rtl']]) {
+  for (const [locale, direction] of LOCALES[colorScheme]) {
     for (const [name, state] of Object.entries(STATES)) {
       const page = await openState(open, fake, state, locale);
       const found = await page.evaluate(() => [document.documentElement.dir, document.documentElement.lang]);

@@ -142,6 +142,37 @@ async fn wrong_stored_password_is_entered_once_and_then_requested() {
 }
 
 #[tokio::test]
+async fn credential_of_another_site_is_neither_entered_nor_changed() {
+    let sites = LoginSites::serve().await;
+    let dev = dev_with(&sites, &[]).await;
+    let site = "password.test";
+    let name = credential(&dev, site, &sites.grace, json!({})).await;
+    let fields = json!({"credential": {"name": name}});
+    let connection = TestConnection::create(&dev, &sites, site, fields).await;
+    let path = format!("/credentials/{name}");
+    assert_eq!(dev.delete(&path).await.status, 204);
+    let other = json!({
+        "name": name,
+        "domain": "totp.test",
+        "values": {"username": sites.grace.user, "password": sites.grace.password},
+    });
+    let other = dev.post("/credentials", other).await.body;
+    let mut events = connection.login().await;
+    events.request().await;
+    assert_eq!(sites.received(), []);
+    let answer = json!({"fields": {"username": sites.ada.user, "password": sites.ada.password}});
+    connection.submit(answer).await;
+    assert_eq!(outcome(&mut events).await, ended("SUCCESS", ""));
+    assert_eq!(sites.places_of(&sites.grace.password), [""; 0]);
+    let unchanged = dev.get(&path).await.body;
+    assert_eq!(
+        unchanged["updated_at"], other["updated_at"],
+        "{unchanged:#}"
+    );
+    dev.finish().await;
+}
+
+#[tokio::test]
 async fn answers_that_do_not_fit_are_refused() {
     let sites = LoginSites::serve().await;
     let dev = dev_with(&sites, &[]).await;

@@ -6,5 +6,4 @@ mod interruptions;
 mod links;
 mod logins;
 mod sites;
-mod sites_in_chromium;
 mod visitor;

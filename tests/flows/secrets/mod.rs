@@ -7,6 +7,7 @@ mod encodings;
 mod negative_control;
 mod outputs;
 mod plant;
+mod plant_logins;
 mod plant_webhooks;
 mod postgres_files;
 mod replay_frames;

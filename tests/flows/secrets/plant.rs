@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     encodings::{PlantedSecret, from_hex},
     outputs::ObservedClient,
+    plant_logins::use_logins,
     plant_webhooks::use_webhooks,
     search::OutputKind,
 };
@@ -83,6 +84,7 @@ pub(super) async fn plant_all(
     let codes = use_credentials(client).await;
     let (form_codes, filled) = use_provider_and_fill(client).await;
     let webhook_secrets = use_webhooks(client).await;
+    let login_secrets = use_logins(client).await;
     use_blob_store(client, s3).await;
     for browser in [&id, &filled] {
         read_events(client, browser).await;
@@ -132,6 +134,7 @@ pub(super) async fn plant_all(
         ("the copied text", COPIED),
     ]);
     secrets.extend(webhook_secrets);
+    secrets.extend(login_secrets);
     if let (Some(database), Some((_, url))) = (dev.postgres(), dev.variables()) {
         let password = database.password.as_str();
         secrets.extend(texts(&[

@@ -7,7 +7,8 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::sleep;
 
 use super::{
-    Inner, answers,
+    Inner,
+    answers::{self, Answers},
     page::{LoginPage, PageError, is_same_page},
     steps::{choose, click_one, follow_login_links, open_login_page, remember_device},
 };
@@ -24,17 +25,20 @@ use crate::{
         auth_connections::{
             flow::{
                 AnswerEntry, CredentialEntry, CredentialSummary, Effect, EntryOutcome, FieldKind,
-                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, StartFailure,
+                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, PageOrigin,
+                StartFailure,
             },
             sites::ConnectionSites,
         },
         browsers::{BrowserError, BrowserProfileError, NewBrowser},
         credentials::{
+            CredentialError,
             fill::FillPageError,
             login::{LoginCredential, LoginEntry, LoginValue},
             material::MaterialError,
         },
         fleet::{AgentError, BrowserRun},
+        providers::{LookupError, service::ProviderServiceError},
         store::{AuthConnectionRow, AuthFlowRow, Creation},
     },
 };
@@ -43,6 +47,8 @@ use crate::{
 const BROWSER_TIMEOUT_SECONDS: u32 = 300;
 /// The delay before a browser is requested again.
 const START_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The delay before something is read again that is not available.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The interval at which a page is looked at while the person acts.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The wait of such a look for the page to be at rest, in milliseconds.
@@ -178,17 +184,13 @@ impl<'a> Action<'a> {
                 save_changes: false,
             }),
         };
-        let creation = Creation {
-            key: format!("login {}", self.row.id()),
-            request_digest: [0; 32],
-        };
-        let row = parts.browsers.create(project, new, Some(creation)).await?;
+        let creation = Some(creation_of(self.row));
+        let row = parts.browsers.create(project, new, creation).await?;
         Ok(row.id)
     }
 
     /// Reads the stored credential of the connection, if it has one, and remembers its values.
     async fn read_credential(&mut self) -> Result<Option<LoginCredential>, MaterialError> {
-        self.memory.has_read_credential = true;
         let Some(reference) = &self.connection.settings.credential else {
             return Ok(None);
         };
@@ -283,31 +285,20 @@ impl<'a> Action<'a> {
         let Ok(credential) = credential else {
             return Ok(FlowEvent::Filled(EntryOutcome::CredentialUnavailable));
         };
+        // The settings may have changed since the page was found.
+        let origin = page.sites.origin_of(host);
+        if !origin.is_permitted() {
+            return Ok(FlowEvent::Filled(EntryOutcome::OriginRefused));
+        }
+        if credential
+            .as_ref()
+            .is_some_and(|found| !is_for(found, &origin))
+        {
+            return Ok(FlowEvent::Filled(EntryOutcome::CredentialUnavailable));
+        }
         let parts = &self.services.parts;
-        let Ok(known) = answers::open(&parts.secrets, self.row).await else {
-            return Ok(FlowEvent::Filled(EntryOutcome::NotSubmitted));
-        };
-        let mut entries = Vec::new();
-        for answer in from_person {
-            let value = interaction.and_then(|id| known.value_of(id, &answer.key));
-            let selector = FillSelector::parse(answer.selector.clone());
-            if let (Some(value), Ok(selector)) = (value, selector) {
-                entries.push(LoginEntry {
-                    selector,
-                    name: field_name(answer.kind, &answer.value_name),
-                    value: LoginValue::Submitted(value.clone()),
-                });
-            }
-        }
-        for stored in from_credential {
-            if let Ok(selector) = FillSelector::parse(stored.selector.clone()) {
-                entries.push(LoginEntry {
-                    selector,
-                    name: field_name(stored.kind, &stored.value_name),
-                    value: LoginValue::Stored(stored.value_name.clone()),
-                });
-            }
-        }
+        let known = self.answers().await;
+        let entries = entries_of(&known, interaction, (from_person, from_credential));
         let expected = from_person.len() + from_credential.len();
         if entries.is_empty() || entries.len() < expected {
             return Ok(FlowEvent::Filled(EntryOutcome::NotSubmitted));
@@ -332,32 +323,42 @@ impl<'a> Action<'a> {
         Ok(FlowEvent::Filled(outcome))
     }
 
-    /// Returns the page in front of the flow's browser.
+    /// Returns the page in front of the flow's browser, once everything is known that no text of a
+    /// page may contain.
     async fn page(&mut self) -> Result<LoginPage<'a>, PageError> {
-        if !self.memory.has_read_credential && self.read_credential().await.is_err() {
-            tracing::info!(flow = %self.row.id(), "cannot read the credential of a login");
+        while !self.memory.has_read_credential {
+            match self.read_credential().await {
+                Err(error) if is_temporary_failure(&error) => {
+                    tracing::info!(flow = %self.row.id(), %error, "cannot read a credential yet");
+                    sleep(RETRY_DELAY).await;
+                }
+                _ => self.memory.has_read_credential = true,
+            }
         }
+        let answers = self.answers().await;
         let parts = &self.services.parts;
         let row: &'a AuthFlowRow = self.row;
         let (project, id) = (&row.project_id, row.flow.browser());
         let id = id.ok_or(PageError::BrowserLost)?;
-        let browser = parts.browsers.use_active(project, id.as_str()).await;
-        let browser = browser.map_err(|error| {
-            tracing::info!(browser = %id, %error, "the browser of a login has ended");
-            PageError::BrowserLost
-        })?;
-        let run = match self.memory.run {
-            Some(run) => run,
-            None => {
-                let run = browser.lease().browser_run().await;
-                let run = run.map_err(|_| PageError::BrowserLost)?;
-                self.memory.run = Some(run);
-                run
+        let (browser, run) = loop {
+            let browser = match parts.browsers.use_active(project, id.as_str()).await {
+                Ok(browser) => Some(browser),
+                Err(BrowserError::NotFound) => return Err(PageError::BrowserLost),
+                Err(_) => None,
+            };
+            if let Some(browser) = browser {
+                let run = match self.memory.run {
+                    Some(run) => Some(run),
+                    None => browser.lease().browser_run().await.ok(),
+                };
+                if let Some(run) = run {
+                    break (browser, run);
+                }
             }
+            tracing::info!(browser = %id, "the browser of a login does not respond yet");
+            sleep(RETRY_DELAY).await;
         };
-        let answers = answers::open(&parts.secrets, self.row)
-            .await
-            .unwrap_or_default();
+        self.memory.run = Some(run);
         let redacted = self.memory.stored.iter().chain(answers.values()).cloned();
         Ok(LoginPage {
             browsers: &parts.browsers,
@@ -369,12 +370,84 @@ impl<'a> Action<'a> {
             allow_http: parts.filler.allows_http(),
         })
     }
+
+    /// Returns the values that the person has submitted.
+    async fn answers(&self) -> Answers {
+        loop {
+            match answers::open(&self.services.parts.secrets, self.row).await {
+                Ok(answers) => return answers,
+                Err(error) => {
+                    tracing::warn!(flow = %self.row.id(), %error, "cannot read answers yet");
+                    sleep(RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+}
+
+/// Returns the values for the fields of a form, as far as they are known.
+fn entries_of(
+    known: &Answers,
+    interaction: Option<&InteractionId>,
+    (from_person, from_credential): (&[AnswerEntry], &[CredentialEntry]),
+) -> Vec<LoginEntry> {
+    let mut entries = Vec::new();
+    for answer in from_person {
+        let value = interaction.and_then(|id| known.value_of(id, &answer.key));
+        let selector = FillSelector::parse(answer.selector.clone());
+        if let (Some(value), Ok(selector)) = (value, selector) {
+            entries.push(LoginEntry {
+                selector,
+                name: field_name(answer.kind, &answer.value_name),
+                value: LoginValue::Submitted(value.clone()),
+            });
+        }
+    }
+    for stored in from_credential {
+        if let Ok(selector) = FillSelector::parse(stored.selector.clone()) {
+            entries.push(LoginEntry {
+                selector,
+                name: field_name(stored.kind, &stored.value_name),
+                value: LoginValue::Stored(stored.value_name.clone()),
+            });
+        }
+    }
+    entries
+}
+
+/// Returns whether another attempt to read a credential may succeed.
+fn is_temporary_failure(error: &MaterialError) -> bool {
+    matches!(
+        error,
+        MaterialError::Lookup(LookupError::ProviderFailed { .. })
+            | MaterialError::Credential(CredentialError::Store(_) | CredentialError::Secret(_))
+            | MaterialError::Provider(ProviderServiceError::Store(_))
+    )
+}
+
+/// Returns whether values of a credential belong to pages of this class.
+fn is_for(credential: &LoginCredential, origin: &PageOrigin) -> bool {
+    match (origin, credential.sso_provider()) {
+        (PageOrigin::Domain, None) | (PageOrigin::AllowedDomain, _) => true,
+        (PageOrigin::IdentityProvider { provider }, Some(own)) => {
+            provider.eq_ignore_ascii_case(own)
+        }
+        _ => false,
+    }
 }
 
 pub(super) fn sites_of(connection: &AuthConnectionRow) -> ConnectionSites<'_> {
     ConnectionSites {
         domain: &connection.domain,
         allowed_domains: &connection.settings.allowed_domains,
+    }
+}
+
+/// Returns the idempotency key of the browser of a flow.
+pub(super) fn creation_of(row: &AuthFlowRow) -> Creation {
+    Creation {
+        key: format!("login {}", row.id()),
+        request_digest: [0; 32],
     }
 }
 

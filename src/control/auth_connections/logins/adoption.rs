@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{TimeDelta, Utc};
 
 use super::Logins;
 use crate::control::{
@@ -10,6 +10,8 @@ use crate::control::{
     store::{AuthFlowRow, StoreError},
 };
 
+/// The time in which the driver of a new login starts.
+const START_TIME: TimeDelta = TimeDelta::seconds(30);
 /// The interval at which logins without a driver are looked for.
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -21,23 +23,31 @@ impl Logins {
             if let Err(error) = self.adopt_orphans().await {
                 tracing::error!(%error, "cannot find the logins of other processes");
             }
-            tokio::select! {
-                _ = shutdown.sleep(INTERVAL) => {}
-                () = self.inner.orphaned.notified() => {}
-            }
+            shutdown.sleep(INTERVAL).await;
         }
     }
 
     async fn adopt_orphans(&self) -> Result<(), StoreError> {
         let store = &self.inner.parts.store;
-        let flows = store.auth_flows_of_others().await?;
+        let driven = self.inner.driven.lock().clone();
+        let mut flows = store.active_auth_flows().await?;
+        flows.retain(|row| !driven.contains(row.id()));
         if flows.is_empty() {
             return Ok(());
         }
         let live = store.live_processes().await?;
-        let is_orphan = |row: &AuthFlowRow| row.driver.is_none_or(|driver| !live.contains(&driver));
+        let now = Utc::now();
+        let is_orphan = |row: &AuthFlowRow| match row.driver {
+            // Its driver could not be started, or has failed.
+            Some(driver) if Some(driver) == store.process() => now - row.created_at > START_TIME,
+            Some(driver) => !live.contains(&driver),
+            None => true,
+        };
         for row in flows.into_iter().filter(is_orphan) {
-            self.adopt_one(row).await?;
+            let id = row.id().clone();
+            if let Err(error) = self.adopt_one(row).await {
+                tracing::error!(flow = %id, %error, "cannot continue a login yet");
+            }
         }
         Ok(())
     }

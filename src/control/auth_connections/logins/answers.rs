@@ -37,12 +37,12 @@ struct SubmittedValue {
 }
 
 impl Answers {
-    /// Adds the values of an answer. Those of earlier answers that a credential cannot store are
-    /// not needed any more.
+    /// Adds the values of an answer, and whether a credential may store them. Those of earlier
+    /// answers that it does not store are not needed any more.
     pub(super) fn add(
         &mut self,
         interaction: &InteractionId,
-        entries: &[AnswerEntry],
+        (entries, is_lasting): (&[AnswerEntry], bool),
         mut value_of: impl FnMut(&str) -> Option<SecretString>,
     ) {
         self.values.retain(|value| value.stored_name.is_some());
@@ -50,7 +50,8 @@ impl Answers {
             let Some(value) = value_of(&entry.key) else {
                 continue;
             };
-            let stored_name = entry.kind.is_lasting().then(|| entry.value_name.clone());
+            let is_stored = is_lasting && entry.kind.is_lasting();
+            let stored_name = is_stored.then(|| entry.value_name.clone());
             // A password that is entered twice has two values in one answer.
             self.values.retain(|known| {
                 known.interaction == *interaction || known.stored_name != stored_name

@@ -1,13 +1,13 @@
 //! Drives a login: performs what its flow waits for, and stores what follows.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use tokio::{sync::watch, time::sleep};
 
 use super::{
     Inner, Logins,
-    actions::{Action, Memory},
+    actions::{Action, Memory, creation_of},
 };
 use crate::{
     api::ids::FlowId,
@@ -39,12 +39,24 @@ impl Logins {
         if !self.inner.driven.lock().insert(id.clone()) {
             return;
         }
-        let inner = self.inner.clone();
-        self.inner.parts.shutdown.spawn(async move {
-            inner.drive(&id).await;
-            inner.driven.lock().remove(&id);
-            inner.orphaned.notify_one();
-        });
+        let driven = DrivenFlow {
+            inner: self.inner.clone(),
+            id,
+        };
+        let shutdown = &self.inner.parts.shutdown;
+        shutdown.spawn(async move { driven.inner.drive(&driven.id).await });
+    }
+}
+
+/// A flow that a task drives, until the task ends or fails.
+struct DrivenFlow {
+    inner: Arc<Inner>,
+    id: FlowId,
+}
+
+impl Drop for DrivenFlow {
+    fn drop(&mut self) {
+        self.inner.driven.lock().remove(&self.id);
     }
 }
 
@@ -52,9 +64,11 @@ impl Inner {
     async fn drive(&self, id: &FlowId) {
         let mut changes = self.parts.store.flow_changes().subscribe(id);
         let mut memory = Memory::default();
+        let mut last = None;
         let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         while !self.parts.shutdown.is_requested() {
-            match self.take_step(id, &mut memory, &mut changes).await {
+            let step = self.take_step(id, (&mut memory, &mut last), &mut changes);
+            match step.await {
                 Ok(Step::Continue) => delays.reset(),
                 Ok(Step::Finish) => return,
                 Err(error) => {
@@ -69,15 +83,19 @@ impl Inner {
     async fn take_step(
         &self,
         id: &FlowId,
-        memory: &mut Memory,
+        (memory, last): (&mut Memory, &mut Option<AuthFlowRow>),
         changes: &mut watch::Receiver<()>,
     ) -> Result<Step, StoreError> {
         let store = &self.parts.store;
         changes.mark_unchanged();
         let Some(row) = store.find_auth_flow(id).await? else {
             // The connection was deleted.
+            if let Some(row) = last {
+                self.end_browser(row).await;
+            }
             return Ok(Step::Finish);
         };
+        *last = Some(row.clone());
         if row.driver != store.process() {
             return Ok(Step::Finish);
         }
@@ -92,12 +110,7 @@ impl Inner {
             () = self.parts.shutdown.requested() => return Ok(Step::Continue),
             event = self.perform(&row, &connection, memory) => event,
             () = sleep_until(row.flow.deadline()) => FlowEvent::Timer,
-            changed = self.changed(&row, changes) => {
-                if changed.is_gone {
-                    self.end_browser(&row).await;
-                }
-                return Ok(Step::Continue);
-            }
+            () = self.changed(&row, changes) => return Ok(Step::Continue),
         };
         self.advance_surely(&row, &event, memory).await;
         Ok(Step::Continue)
@@ -158,7 +171,7 @@ impl Inner {
     }
 
     /// Resolves when the row of a flow has changed.
-    async fn changed(&self, row: &AuthFlowRow, changes: &mut watch::Receiver<()>) -> Changed {
+    async fn changed(&self, row: &AuthFlowRow, changes: &mut watch::Receiver<()>) {
         loop {
             tokio::select! {
                 _ = changes.changed() => {}
@@ -166,27 +179,30 @@ impl Inner {
             }
             match self.parts.store.find_auth_flow(row.id()).await {
                 Ok(Some(found)) if found.version == row.version => {}
-                Ok(found) => {
-                    return Changed {
-                        is_gone: found.is_none(),
-                    };
-                }
+                Ok(_) => return,
                 Err(error) => tracing::warn!(flow = %row.id(), %error, "cannot read a login"),
             }
         }
     }
 
-    /// Ends the browser of a flow that has ended.
+    /// Ends the browser of a flow that has ended, also one that the flow does not know yet.
     async fn end_browser(&self, row: &AuthFlowRow) {
-        let Some(id) = row.flow.browser() else {
-            return;
+        let browsers = &self.parts.browsers;
+        let id = match row.flow.browser() {
+            Some(id) => id.clone(),
+            None => match browsers
+                .find_repeated(&row.project_id, &creation_of(row))
+                .await
+            {
+                Ok(Some(found)) => found.id,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(flow = %row.id(), %error, "cannot find the browser of a login");
+                    return;
+                }
+            },
         };
-        match self
-            .parts
-            .browsers
-            .delete(&row.project_id, id.as_str())
-            .await
-        {
+        match browsers.delete(&row.project_id, id.as_str()).await {
             Ok(()) | Err(BrowserError::NotFound) => {}
             Err(error) => {
                 // It ends when it is idle.
@@ -194,12 +210,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// The change of a row.
-struct Changed {
-    /// Whether the row was deleted.
-    is_gone: bool,
 }
 
 /// Returns whether later pages are compared with the one that an action begins on.

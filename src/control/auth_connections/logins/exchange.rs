@@ -6,7 +6,10 @@ use chrono::Utc;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{Logins, service::LoginError};
+use super::{
+    Logins,
+    service::{LoginError, digest_of},
+};
 use crate::{api::ids::AuthConnectionId, control::store::AuthFlowRow, rate_limit::RateLimit};
 
 /// The average interval between the attempts of one address at one connection.
@@ -62,8 +65,8 @@ impl ExchangeLimits {
 }
 
 impl Logins {
-    /// Uses a code of the hosted login page. Returns the login that it belongs to.
-    pub async fn exchange(
+    /// Finds the login that a code of the hosted login page belongs to. Counts as an attempt.
+    pub async fn find_code(
         &self,
         attempt: &ExchangeAttempt,
         code: &str,
@@ -74,10 +77,19 @@ impl Logins {
         // All that are not valid are looked for, so that they are refused alike.
         let unknown = AuthConnectionId::generate();
         let connection = attempt.connection.as_ref().unwrap_or(&unknown);
-        let digest = super::service::digest_of(code);
         let store = &self.inner.parts.store;
-        let used = store.use_handoff_code(connection, &digest, Utc::now());
-        used.await?.ok_or(LoginError::InvalidCode)
+        let digest = digest_of(code);
+        let found = store.find_handoff_code(connection, &digest, Utc::now());
+        found.await?.ok_or(LoginError::InvalidCode)
+    }
+
+    /// Uses the code of a login.
+    pub async fn use_code(&self, row: &AuthFlowRow, code: &str) -> Result<(), LoginError> {
+        let store = &self.inner.parts.store;
+        match store.use_handoff_code(row.id(), &digest_of(code)).await? {
+            true => Ok(()),
+            false => Err(LoginError::InvalidCode),
+        }
     }
 }
 

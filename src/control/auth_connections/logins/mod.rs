@@ -20,7 +20,6 @@
 use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::{
     api::ids::FlowId,
@@ -75,8 +74,6 @@ struct Inner {
     parts: LoginParts,
     /// The flows that tasks of this process drive.
     driven: Mutex<HashSet<FlowId>>,
-    /// Notified when a flow may have lost its driver.
-    orphaned: Notify,
     exchanges: ExchangeLimits,
 }
 
@@ -87,7 +84,6 @@ impl Logins {
             inner: Arc::new(Inner {
                 parts,
                 driven: Mutex::default(),
-                orphaned: Notify::new(),
                 exchanges: ExchangeLimits::default(),
             }),
         }

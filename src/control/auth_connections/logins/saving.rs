@@ -13,6 +13,7 @@ use crate::{
             UpdateCredential,
         },
         profiles::{ProfileName, ProfileRef},
+        public_suffix::is_same_site,
     },
     control::{
         auth_connections::flow::FlowEvent,
@@ -105,8 +106,14 @@ impl Inner {
         let (project, credentials) = (&connection.project_id, &self.parts.credentials);
         match &connection.settings.credential {
             Some(CredentialReference::Credential(name)) => {
-                let request = UpdateCredential::of_values(values);
-                credentials.update(project, name, request).await?;
+                let row = credentials.get(project, name).await?;
+                // Its values are for another site, or for an identity provider.
+                if is_same_site(&row.domain, &connection.domain) && row.sso_provider.is_none() {
+                    let request = UpdateCredential::of_values(values);
+                    credentials
+                        .update(project, row.id.as_str(), request)
+                        .await?;
+                }
                 return Ok(());
             }
             Some(_) => return Ok(()),

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Logins,
+    actions::sites_of,
     answers::{self, Answers},
 };
 use crate::{
@@ -16,8 +17,9 @@ use crate::{
         ids::{AuthConnectionId, FlowId},
     },
     control::{
-        auth_connections::flow::{
-            AnswerRefusal, Effect, Flow, FlowAnswer, FlowEvent, FlowSettings, Transition,
+        auth_connections::{
+            flow::{AnswerRefusal, Effect, Flow, FlowAnswer, FlowEvent, FlowSettings, Transition},
+            sites::ConnectionSites,
         },
         secret_token::random_hex,
         secrets::SecretError,
@@ -149,7 +151,7 @@ impl Logins {
     /// is known.
     pub async fn submit(
         &self,
-        connection: &AuthConnectionId,
+        connection: &AuthConnectionRow,
         flow: Option<&FlowId>,
         request: &SubmitAuthFlow,
     ) -> Result<(), LoginError> {
@@ -157,14 +159,15 @@ impl Logins {
         let answer = answer_of(&request.answer);
         for _ in 0..MAX_ATTEMPTS {
             let now = Utc::now();
-            let mut row = self.in_progress(connection, flow).await?;
+            let mut row = self.in_progress(&connection.id, flow).await?;
             let interaction = request.interaction_id.as_ref();
             let transition = row.flow.answer(interaction, &answer, now)?;
             if let Some(values) = values_of(&request.answer)
                 && let Some(interaction) = row.flow.interaction_id()
             {
                 let mut known = answers::open(&parts.secrets, &row).await?;
-                add_values(&mut known, &interaction, &transition, values);
+                let sites = sites_of(connection);
+                add_values(&mut known, (&interaction, sites), &transition, values);
                 row.answers = Some(answers::seal(&parts.secrets, &row, &known).await?);
             }
             let advanced = parts.store.advance_auth_flow(row, &transition, now);
@@ -262,10 +265,9 @@ impl Logins {
         connection: &AuthConnectionId,
         flow: Option<&FlowId>,
     ) -> Result<AuthFlowRow, LoginError> {
-        let newest = self.newest(connection).await?;
+        let active = self.inner.parts.store.active_auth_flow(connection).await?;
         let is_selected = |row: &AuthFlowRow| flow.is_none_or(|flow| flow == row.id());
-        let active = newest.filter(|row| row.ended_at.is_none() && is_selected(row));
-        active.ok_or(LoginError::NoneInProgress)
+        active.filter(is_selected).ok_or(LoginError::NoneInProgress)
     }
 }
 
@@ -314,17 +316,21 @@ fn values_of(answer: &SubmittedAnswer) -> Option<&FillValues> {
 /// Adds the values that a flow is about to enter.
 fn add_values(
     known: &mut Answers,
-    interaction: &InteractionId,
+    (interaction, sites): (&InteractionId, ConnectionSites<'_>),
     transition: &Transition,
     values: &FillValues,
 ) {
     let Some(Effect::EnterAnswers {
-        answers: entries, ..
+        answers: entries,
+        host,
+        ..
     }) = &transition.effect
     else {
         return;
     };
-    known.add(interaction, entries, |key| {
+    // Those for an identity provider are no credential of the site.
+    let is_lasting = sites.origin_of(host).is_site();
+    known.add(interaction, (entries, is_lasting), |key| {
         let name = FillFieldName::parse(key.to_owned()).ok()?;
         let value = values.get(&name)?;
         Some(SecretString::from(value.expose()))

@@ -140,9 +140,8 @@ impl Store {
         Ok(is_replaced.then_some(next))
     }
 
-    /// Uses the code of the hosted login page. Returns the flow, if the digest is that of its
-    /// unused code.
-    pub async fn use_handoff_code(
+    /// Finds the flow in progress whose unused code has a digest.
+    pub async fn find_handoff_code(
         &self,
         connection: &AuthConnectionId,
         digest: &str,
@@ -154,19 +153,18 @@ impl Store {
             .filter(Column::HandoffExpiresAt.gt(to_millis(now)))
             .one(&self.db)
             .await?;
-        let Some(found) = found else {
-            return Ok(None);
-        };
+        found.map(TryInto::try_into).transpose()
+    }
+
+    /// Uses the code of a flow. Returns whether it was unused.
+    pub async fn use_handoff_code(&self, id: &FlowId, digest: &str) -> Result<bool, StoreError> {
         let used = auth_flow::Entity::update_many()
             .col_expr(Column::HandoffDigest, Expr::value(None::<String>))
-            .filter(Column::Id.eq(&found.id))
+            .filter(Column::Id.eq(id.as_str()))
             .filter(Column::HandoffDigest.eq(digest))
             .exec(&self.writer)
             .await?;
-        match used.rows_affected {
-            0 => Ok(None),
-            _ => found.try_into().map(Some),
-        }
+        Ok(used.rows_affected > 0)
     }
 
     /// Finds a flow by its id.
@@ -175,11 +173,26 @@ impl Store {
         found.await?.map(TryInto::try_into).transpose()
     }
 
-    /// Finds the newest flow of a connection, which may be in progress.
+    /// Finds the flow of a connection that is in progress.
+    pub async fn active_auth_flow(
+        &self,
+        connection: &AuthConnectionId,
+    ) -> Result<Option<AuthFlowRow>, StoreError> {
+        let found = auth_flow::Entity::find()
+            .filter(Column::ActiveConnectionId.eq(connection.as_str()))
+            .one(&self.db);
+        found.await?.map(TryInto::try_into).transpose()
+    }
+
+    /// Finds the flow of a connection that is in progress, or else the newest one.
     pub async fn newest_auth_flow(
         &self,
         connection: &AuthConnectionId,
     ) -> Result<Option<AuthFlowRow>, StoreError> {
+        // Ids of processes whose clocks differ are not in the order of the flows.
+        if let Some(active) = self.active_auth_flow(connection).await? {
+            return Ok(Some(active));
+        }
         let found = auth_flow::Entity::find()
             .filter(Column::ConnectionId.eq(connection.as_str()))
             .order_by_desc(Column::Id)
@@ -207,15 +220,18 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Returns all flows in progress that this process does not drive.
-    pub async fn auth_flows_of_others(&self) -> Result<Vec<AuthFlowRow>, StoreError> {
-        let mut query = auth_flow::Entity::find().filter(Column::ActiveConnectionId.is_not_null());
-        if let Some(process) = self.process_column() {
-            let of_others = Column::Driver.ne(process);
-            query = query.filter(of_others);
-        }
-        let rows = query.all(&self.db).await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+    /// Returns all flows in progress. Skips those that a newer program has written.
+    pub async fn active_auth_flows(&self) -> Result<Vec<AuthFlowRow>, StoreError> {
+        let rows = auth_flow::Entity::find()
+            .filter(Column::ActiveConnectionId.is_not_null())
+            .all(&self.db)
+            .await?;
+        let flows = rows.into_iter().filter_map(|row| {
+            let read = AuthFlowRow::try_from(row);
+            read.inspect_err(|error| tracing::warn!(%error, "cannot read a login"))
+                .ok()
+        });
+        Ok(flows.collect())
     }
 
     /// Returns up to `limit` states of a flow after a number, in order.
@@ -383,13 +399,14 @@ pub(super) async fn delete_flows_of(
         .into_tuple()
         .all(transaction)
         .await?;
+    // Waits for a change of a flow that is not committed yet, whose state is deleted then.
+    auth_flow::Entity::delete_many()
+        .filter(of_connection())
+        .exec(transaction)
+        .await?;
     let ids = rows.iter().map(|(id, _)| id.as_str());
     auth_flow_state::Entity::delete_many()
         .filter(auth_flow_state::Column::FlowId.is_in(ids))
-        .exec(transaction)
-        .await?;
-    auth_flow::Entity::delete_many()
-        .filter(of_connection())
         .exec(transaction)
         .await?;
     timeline::delete_of(transaction, connection).await?;

@@ -268,19 +268,21 @@ async fn handoff_code_works_once_for_its_connection_and_in_time() {
         (id, "digest", expiry),
         (id, "", now),
     ] {
-        let used = store.use_handoff_code(connection, digest, time).await;
-        assert_eq!(used.unwrap(), None, "{digest} at {time}");
+        let found = store.find_handoff_code(connection, digest, time).await;
+        assert_eq!(found.unwrap(), None, "{digest} at {time}");
     }
-    let at_once = (0..8).map(|_| store.use_handoff_code(id, "digest", now));
+    let found = store.find_handoff_code(id, "digest", now).await.unwrap();
+    assert_eq!(found.as_ref(), Some(&row));
+    assert!(!store.use_handoff_code(row.id(), "other").await.unwrap());
+    let at_once = (0..8).map(|_| store.use_handoff_code(row.id(), "digest"));
     let used = futures::future::join_all(at_once).await;
-    let used = used
-        .into_iter()
-        .filter(|used| used.as_ref().unwrap().is_some());
+    let used = used.into_iter().filter(|used| *used.as_ref().unwrap());
     assert_eq!(used.count(), 1);
     // A driver that has read the row before does not restore the code.
     let row = fixture.apply(row, started()).await;
-    let used = store.use_handoff_code(id, "digest", row.created_at).await;
-    assert_eq!(used.unwrap(), None);
+    let found = store.find_handoff_code(id, "digest", now).await;
+    assert_eq!(found.unwrap(), None);
+    assert!(!store.use_handoff_code(row.id(), "digest").await.unwrap());
 }
 
 #[tokio::test]
@@ -323,13 +325,21 @@ async fn only_ended_flows_are_purged() {
 }
 
 #[tokio::test]
-async fn flows_of_other_processes_are_found() {
+async fn flows_in_progress_are_found() {
     let fixture = Fixture::create().await;
     let row = fixture.begin().await;
-    let others = fixture.store.auth_flows_of_others().await.unwrap();
-    assert_eq!(others, std::slice::from_ref(&row));
-    fixture.apply(row, FlowEvent::Canceled).await;
-    assert_eq!(fixture.store.auth_flows_of_others().await.unwrap(), []);
+    let store = &fixture.store;
+    let active = store.active_auth_flows().await.unwrap();
+    assert_eq!(active, std::slice::from_ref(&row));
+    let active = store.active_auth_flow(&row.connection_id).await.unwrap();
+    assert_eq!(active.as_ref(), Some(&row));
+    // That of a newer program.
+    let unreadable = format!(
+        "UPDATE auth_flows SET state = '{{}}' WHERE id = '{}'",
+        row.id()
+    );
+    store.writer.execute_unprepared(&unreadable).await.unwrap();
+    assert_eq!(store.active_auth_flows().await.unwrap(), []);
 }
 
 #[tokio::test]

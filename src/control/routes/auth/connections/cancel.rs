@@ -14,7 +14,8 @@ use crate::{
 
 /// Cancel a login
 ///
-/// Ends the login in progress and its browser. The profile stays as it was.
+/// Ends the login in progress and its browser. The profile stays as it was, unless it
+/// is being saved already.
 #[utoipa::path(
     post,
     path = "/auth/connections/{id}/cancel",

@@ -35,7 +35,6 @@ use crate::{
     path = "/auth/connections/{id}/exchange",
     operation_id = "exchange_handoff_code",
     tag = TAG,
-    security(()),
     params(("id" = String, Path, description = "The id of the connection", example = "conn_01kgc3v7e8r9t0w1x2y3z4a5b6")),
     request_body(content = ExchangeHandoffCode, example = json!({"code": "handoff_…"})),
     responses(
@@ -57,10 +56,8 @@ pub(crate) async fn exchange(
         connection: id.parse::<AuthConnectionId>().ok(),
         address: client_address(&control.trusted_proxies, peer, &headers),
     };
-    let row = control
-        .logins
-        .exchange(&attempt, request.code.expose())
-        .await?;
+    let code = request.code.expose();
+    let row = control.logins.find_code(&attempt, code).await?;
     let rejected = || ApiError::from(LoginError::InvalidCode);
     // The key of the login may have been deleted since.
     let key = row.started_by.as_deref().ok_or_else(rejected)?;
@@ -80,5 +77,7 @@ pub(crate) async fn exchange(
     };
     let issued = control.flow_tokens.issue(&grant, Utc::now()).await;
     let (jwt, _) = issued.map_err(LoginError::from)?;
+    // As the last step, so that no failure uses the code up.
+    control.logins.use_code(&row, code).await?;
     Ok(Json(ExchangedToken { jwt }))
 }

@@ -7,7 +7,7 @@ use super::to_credential;
 use crate::{
     api::{
         auth_connections::{AuthConnection, AuthConnectionFlow},
-        auth_flow::ManagedAuthState,
+        auth_flow::{ManagedAuthState, StreamedStep},
         ids::AuthConnectionId,
         time::Timestamp,
     },
@@ -67,7 +67,9 @@ impl ConnectionContext {
             last_auth_at: row.last_auth_at.map(Timestamp::from),
             last_auth_check_at: row.last_auth_check_at.map(Timestamp::from),
             browser_session_id: row.browser_id,
-            flow: flow.map(|flow| self.to_flow(flow, principal)),
+            flow: flow.map_or_else(AuthConnectionFlow::default, |flow| {
+                self.to_flow(flow, principal)
+            }),
             created_at: row.created_at.into(),
             updated_at: row.updated_at.into(),
         }
@@ -82,23 +84,24 @@ impl ConnectionContext {
     ) -> ManagedAuthState {
         ManagedAuthState {
             hosted_url: self.hosted_url(row),
-            live_view_url: self.live_view_url(row, principal),
+            live_view_url: self.live_view_url(row, state.flow_step, principal),
             ..state
         }
     }
 
     fn to_flow(&self, row: &AuthFlowRow, principal: &Principal) -> AuthConnectionFlow {
         let state = row.flow.state();
+        let live_view_url = self.live_view_url(row, state.flow_step, principal);
         AuthConnectionFlow {
-            flow_status: state.flow_status,
-            flow_step: row.flow.step(),
-            flow_type: state.flow_type,
-            flow_expires_at: row.flow.expires_at().into(),
-            actor: state.actor,
+            flow_status: Some(state.flow_status),
+            flow_step: Some(row.flow.step()),
+            flow_type: Some(state.flow_type),
+            flow_expires_at: Some(row.flow.expires_at().into()),
+            actor: Some(state.actor),
             deadline: state.deadline,
             requested: state.requested,
             hosted_url: self.hosted_url(row),
-            live_view_url: self.live_view_url(row, principal),
+            live_view_url,
             website_error: state.website_error,
             error_code: state.error_code,
             error_message: state.error_message,
@@ -117,8 +120,17 @@ impl ConnectionContext {
         is_active.then(|| self.base_url.login_page(&row.connection_id))
     }
 
-    /// Returns the page with the live screen, while the login is in progress.
-    fn live_view_url(&self, row: &AuthFlowRow, principal: &Principal) -> Option<String> {
+    /// Returns the page with the live screen, while the login is in progress. A person gets it only
+    /// when they have to act there: it controls the whole browser.
+    fn live_view_url(
+        &self,
+        row: &AuthFlowRow,
+        step: StreamedStep,
+        principal: &Principal,
+    ) -> Option<String> {
+        if principal.flow().is_some() && step != StreamedStep::AwaitingExternalAction {
+            return None;
+        }
         let browser = row.flow.browser().filter(|_| row.ended_at.is_none())?;
         let issuer = &principal.issuer;
         let token = self

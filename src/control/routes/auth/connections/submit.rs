@@ -39,7 +39,7 @@ pub(crate) async fn submit(
 ) -> ApiResult<(StatusCode, Json<SubmitAccepted>)> {
     let connection = connections.get(&principal.project, &id).await?.row;
     logins
-        .submit(&connection.id, principal.flow(), &request)
+        .submit(&connection, principal.flow(), &request)
         .await?;
     Ok((
         StatusCode::ACCEPTED,
