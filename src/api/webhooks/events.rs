@@ -1,4 +1,4 @@
-//! The events that webhooks receive. Another event is one entry of [`events!`].
+//! The events that webhooks receive. Another event is one entry of the macro `events`.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
 use serde::{Deserialize, Serialize};

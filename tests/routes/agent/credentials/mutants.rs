@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// The number of mutants, unless the variable sets it.
-const MUTANTS: usize = 200;
+const MUTANTS: usize = 120;
 const MUTANTS_VARIABLE: &str = "BERTH_TEST_FILL_MUTANTS";
 /// The default seed of the generator.
 const SEED: u64 = 18;
