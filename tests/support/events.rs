@@ -7,16 +7,20 @@ use serde_json::Value;
 
 use super::wait::in_time;
 
-/// An open stream of events.
-pub struct Events {
+/// The blocks of a stream, each with its id, if it has one, and its JSON data.
+pub struct EventBlocks {
     response: Response,
     buffer: Vec<u8>,
-    ready: VecDeque<(u64, Value)>,
+    ready: VecDeque<(Option<String>, Value)>,
 }
 
-impl Events {
-    /// Opens the stream. No event after this call is missed.
-    pub async fn open(request: RequestBuilder) -> Events {
+/// An open stream of events with numeric ids.
+pub struct Events {
+    blocks: EventBlocks,
+}
+
+impl EventBlocks {
+    pub async fn open(request: RequestBuilder) -> EventBlocks {
         let response = in_time("a stream", request.send())
             .await
             .expect("an answer");
@@ -26,30 +30,55 @@ impl Events {
             response.headers()["cache-control"],
             "no-store, no-transform"
         );
-        let mut events = Events {
+        EventBlocks {
             response,
             buffer: Vec::new(),
             ready: VecDeque::new(),
+        }
+    }
+
+    /// Returns the next block, or `None` at the end of the stream. Waits without a limit.
+    pub async fn next(&mut self) -> Option<(Option<String>, Value)> {
+        loop {
+            if let Some(block) = self.ready.pop_front() {
+                return Some(block);
+            }
+            if !self.fill().await {
+                return None;
+            }
+        }
+    }
+
+    /// Reads the next chunk; returns `false` at the end of the stream.
+    async fn fill(&mut self) -> bool {
+        let Ok(Some(chunk)) = in_time("a part of the stream", self.response.chunk()).await else {
+            return false;
         };
+        self.buffer.extend_from_slice(&chunk);
+        let last = self.buffer.windows(2).rposition(|two| two == b"\n\n");
+        let rest = self.buffer.split_off(last.map_or(0, |at| at + 2));
+        let blocks = std::mem::replace(&mut self.buffer, rest);
+        let blocks = std::str::from_utf8(&blocks).expect("UTF-8");
+        self.ready.extend(blocks.split("\n\n").filter_map(block_of));
+        true
+    }
+}
+
+impl Events {
+    /// Opens the stream. No event after this call is missed.
+    pub async fn open(request: RequestBuilder) -> Events {
+        let mut blocks = EventBlocks::open(request).await;
         // The comment that opens every stream.
-        assert!(events.fill().await, "it opens");
-        events
+        assert!(blocks.fill().await, "it opens");
+        Events { blocks }
     }
 
     /// Returns the next event with its id, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<(u64, Value)> {
         // One bound for all: keep-alive comments must not extend the wait.
-        let next = async {
-            loop {
-                if let Some(event) = self.ready.pop_front() {
-                    return Some(event);
-                }
-                if !self.fill().await {
-                    return None;
-                }
-            }
-        };
-        in_time("an event", next).await
+        let (id, event) = in_time("an event", self.blocks.next()).await?;
+        let id = id.expect("every event has an id");
+        Some((id.parse().expect("a number"), event))
     }
 
     /// Returns the next `count` events without their ids.
@@ -63,33 +92,15 @@ impl Events {
         }
         events
     }
-
-    /// Reads the next chunk; returns `false` at the end of the stream.
-    async fn fill(&mut self) -> bool {
-        let Ok(Some(chunk)) = in_time("a part of the stream", self.response.chunk()).await else {
-            return false;
-        };
-        self.buffer.extend_from_slice(&chunk);
-        let last = self.buffer.windows(2).rposition(|two| two == b"\n\n");
-        let rest = self.buffer.split_off(last.map_or(0, |at| at + 2));
-        let blocks = std::mem::replace(&mut self.buffer, rest);
-        let blocks = std::str::from_utf8(&blocks).expect("UTF-8");
-        self.ready.extend(blocks.split("\n\n").filter_map(event_of));
-        true
-    }
 }
 
 /// Parses a block; `None` for a comment.
-fn event_of(block: &str) -> Option<(u64, Value)> {
+fn block_of(block: &str) -> Option<(Option<String>, Value)> {
     let field = |name: &str| {
         block
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     };
-    let data = field("data")?;
-    let id = field("id").expect("every event has an id");
-    Some((
-        id.parse().expect("a number"),
-        serde_json::from_str(data).expect("JSON"),
-    ))
+    let data = serde_json::from_str(field("data")?).expect("JSON");
+    Some((field("id").map(str::to_owned), data))
 }
