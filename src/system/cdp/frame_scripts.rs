@@ -174,9 +174,8 @@ impl TabSession {
         method: &str,
         arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
-        let list = [Argument { value: arguments }];
         let options = CallOptions::default();
-        self.call_with(script, method, "list", list, options).await
+        self.call_by_value(script, method, arguments, options).await
     }
 
     /// Calls a method that returns a promise, like [`Self::call_script`], and returns its value.
@@ -186,12 +185,11 @@ impl TabSession {
         method: &str,
         arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
-        let list = [Argument { value: arguments }];
         let options = CallOptions {
             awaits: true,
             ..CallOptions::default()
         };
-        self.call_with(script, method, "list", list, options).await
+        self.call_by_value(script, method, arguments, options).await
     }
 
     /// Calls a method like [`Self::call_script`], as if the user had clicked.
@@ -201,11 +199,21 @@ impl TabSession {
         method: &str,
         arguments: impl Serialize,
     ) -> Result<Value, ScriptCallError> {
-        let list = [Argument { value: arguments }];
         let options = CallOptions {
             as_user: true,
             ..CallOptions::default()
         };
+        self.call_by_value(script, method, arguments, options).await
+    }
+
+    async fn call_by_value(
+        &self,
+        script: &FrameScript,
+        method: &str,
+        arguments: impl Serialize,
+        options: CallOptions,
+    ) -> Result<Value, ScriptCallError> {
+        let list = [Argument { value: arguments }];
         self.call_with(script, method, "list", list, options).await
     }
 
