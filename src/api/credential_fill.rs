@@ -12,6 +12,18 @@ use utoipa::ToSchema;
 
 use super::{field, secret_text::SecretText};
 
+/// The names of values that are a user name, an email address or a phone number, the preferred ones
+/// first.
+pub const IDENTIFIER_NAMES: [&str; 7] = [
+    "username",
+    "login",
+    "identifier",
+    "user",
+    "email",
+    "phone",
+    "tel",
+];
+
 /// A value of a field: 1–4096 bytes.
 pub type FillValue = SecretText<1, 4096>;
 

@@ -8,6 +8,7 @@ use crate::{
         identity_providers::identity_provider_of,
         public_suffix::{is_same_site, is_within, registrable_domain},
     },
+    control::store::AuthConnectionRow,
     loopback::is_loopback,
 };
 
@@ -18,7 +19,16 @@ pub struct ConnectionSites<'a> {
     pub allowed_domains: &'a [String],
 }
 
-impl ConnectionSites<'_> {
+impl<'a> ConnectionSites<'a> {
+    /// Returns the domains of a connection.
+    #[must_use]
+    pub fn of(connection: &'a AuthConnectionRow) -> Self {
+        ConnectionSites {
+            domain: &connection.domain,
+            allowed_domains: &connection.settings.allowed_domains,
+        }
+    }
+
     /// Returns the class of a host by its name. An allowed domain that is an identity provider's
     /// belongs to the site.
     #[must_use]

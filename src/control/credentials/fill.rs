@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The name of the value with a one-time code, unless the request names one of [`CODE_NAMES`].
-const CODE_NAME: &str = "code";
+pub(super) const CODE_NAME: &str = "code";
 /// The names of values that are one-time codes.
 const CODE_NAMES: [&str; 3] = [CODE_NAME, "totp", "otp"];
 /// The least time for which a code is still valid when it is used.

@@ -7,30 +7,23 @@ use tokio::time::Instant;
 
 use super::{
     CredentialError,
-    fill::{FillPageError, PREPARATION_TIMEOUT, PageFiller, PreparedFill},
+    fill::{CODE_NAME, FillPageError, PREPARATION_TIMEOUT, PageFiller, PreparedFill},
     material::{self, FillMaterial, MaterialError},
 };
 use crate::{
     api::{
-        credential_fill::{FillField, FillFieldName, FillFields, FillResponse, FillSelector},
+        credential_fill::{
+            FillField, FillFieldName, FillFields, FillResponse, FillSelector, IDENTIFIER_NAMES,
+        },
         ids::ProjectId,
         public_suffix::{is_same_site, registrable_domain},
     },
-    control::{browsers::BrowserHandle, store::CredentialReference},
+    control::{
+        browsers::BrowserHandle,
+        providers::{FoundItem, ProviderConfig},
+        store::CredentialReference,
+    },
 };
-
-/// The name of the value that is a one-time code.
-const CODE_NAME: &str = "code";
-/// The names of values that sites show as the name of an account.
-const ACCOUNT_NAMES: [&str; 7] = [
-    "username",
-    "login",
-    "identifier",
-    "user",
-    "email",
-    "phone",
-    "tel",
-];
 
 /// The stored credential of a login. It cannot be printed.
 pub struct LoginCredential {
@@ -75,7 +68,7 @@ impl LoginCredential {
     pub fn identifiers(&self) -> impl Iterator<Item = &SecretString> {
         let values = self.material.values.iter();
         values.filter_map(|(name, value)| {
-            let mut known = ACCOUNT_NAMES.iter();
+            let mut known = IDENTIFIER_NAMES.iter();
             let is_account = known.any(|known| known.eq_ignore_ascii_case(name));
             is_account.then_some(value)
         })
@@ -111,25 +104,33 @@ impl PageFiller {
                 })
             }
             CredentialReference::Item { provider, path } => {
-                let row = providers.find(provider).await?;
-                let config = providers.config(&row).await?;
+                let config = self.provider_config(provider).await?;
                 let found = providers.clients().find_by_path(&config, path).await?;
-                Ok(LoginCredential {
-                    sso_provider: None,
-                    material: material::of_item(providers, &config, &found).await?,
-                })
+                self.item_credential(&config, &found).await
             }
             CredentialReference::ProviderMatch { provider } => {
-                let row = providers.find(provider).await?;
-                let config = providers.config(&row).await?;
+                let config = self.provider_config(provider).await?;
                 let configs = std::slice::from_ref(&config);
                 let found = providers.clients().find_by_host(configs, domain).await?;
-                Ok(LoginCredential {
-                    sso_provider: None,
-                    material: material::of_item(providers, &config, &found).await?,
-                })
+                self.item_credential(&config, &found).await
             }
         }
+    }
+
+    async fn provider_config(&self, name: &str) -> Result<ProviderConfig, MaterialError> {
+        let row = self.providers.find(name).await?;
+        Ok(self.providers.config(&row).await?)
+    }
+
+    async fn item_credential(
+        &self,
+        config: &ProviderConfig,
+        found: &FoundItem,
+    ) -> Result<LoginCredential, MaterialError> {
+        Ok(LoginCredential {
+            sso_provider: None,
+            material: material::of_item(&self.providers, config, found).await?,
+        })
     }
 
     /// Enters values into the login form in front of a browser, only on pages of the registrable
@@ -141,7 +142,7 @@ impl PageFiller {
         credential: Option<LoginCredential>,
         entries: Vec<LoginEntry>,
     ) -> Result<FillResponse, FillPageError> {
-        let (mut stored, code) = match credential {
+        let (stored, code) = match credential {
             Some(LoginCredential { material, .. }) => (material.values, material.code),
             None => (Vec::new(), None),
         };
@@ -154,7 +155,7 @@ impl PageFiller {
                     (name, None)
                 }
                 LoginValue::Stored(name) => {
-                    let mut values = stored.iter_mut();
+                    let mut values = stored.iter();
                     let found = values.find(|(own, _)| *own == name);
                     let (_, value) = found.ok_or(MaterialError::Empty)?;
                     (entry.name, Some(value.clone()))

@@ -33,7 +33,7 @@ await run(async (open, fake) => {
   assert.ok(!/correct|jane/.test(await storage(page)));
   assert.equal(page.url(), fake.link.split('#')[0]);
 
-  // The used link in another tab says so, and how to get another one.
+  // The used link in another tab explains that it is used, and how to get another one.
   const other = await open(ALLOWED);
   await heading(other, 'This link was already used or has expired').waitFor();
   await other.getByText('go back to where you got the link').waitFor();

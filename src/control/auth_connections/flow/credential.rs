@@ -3,18 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::findings::{FieldInput, FieldKind, PageChoice, PageField, PageFindings, PageOrigin};
-use crate::api::auth_flow::{FlowChoiceType, MfaType};
+use crate::api::{
+    auth_flow::{FlowChoiceType, MfaType},
+    credential_fill::IDENTIFIER_NAMES,
+};
 
-/// The names of values that are identifiers, the preferred ones first.
-const IDENTIFIER_NAMES: [&str; 7] = [
-    "username",
-    "login",
-    "identifier",
-    "user",
-    "email",
-    "phone",
-    "tel",
-];
 const PASSWORD_NAME: &str = "password";
 /// The name of the value that is a one-time code, computed from the secret for such codes.
 const CODE_NAME: &str = "code";
@@ -141,18 +134,8 @@ impl CredentialUse {
         choices.find(|choice| is_suitable(choice) && !self.chosen.contains(&choice.label))
     }
 
-    /// Returns whether the values belong to pages of this class. Those for an identity provider are
-    /// not disclosed to the site, and the reverse.
     fn is_for(&self, origin: &PageOrigin) -> bool {
-        match (origin, &self.summary.sso_provider) {
-            (PageOrigin::Domain, None) | (PageOrigin::AllowedDomain, _) => true,
-            (PageOrigin::IdentityProvider { provider }, Some(own)) => {
-                provider.eq_ignore_ascii_case(own)
-            }
-            (PageOrigin::Domain, Some(_))
-            | (PageOrigin::IdentityProvider { .. }, None)
-            | (PageOrigin::NotPermitted | PageOrigin::Internal, _) => false,
-        }
+        origin.is_for(self.summary.sso_provider.as_deref())
     }
 
     fn is_used_up(&self, kind: FieldKind) -> bool {

@@ -169,6 +169,21 @@ impl PageOrigin {
         matches!(self, PageOrigin::Domain | PageOrigin::AllowedDomain)
     }
 
+    /// Returns whether values of a credential belong to pages of this class. Those for an identity
+    /// provider are not disclosed to the site, and the reverse.
+    #[must_use]
+    pub fn is_for(&self, sso_provider: Option<&str>) -> bool {
+        match (self, sso_provider) {
+            (PageOrigin::Domain, None) | (PageOrigin::AllowedDomain, _) => true,
+            (PageOrigin::IdentityProvider { provider }, Some(own)) => {
+                provider.eq_ignore_ascii_case(own)
+            }
+            (PageOrigin::Domain, Some(_))
+            | (PageOrigin::IdentityProvider { .. }, None)
+            | (PageOrigin::NotPermitted | PageOrigin::Internal, _) => false,
+        }
+    }
+
     /// Returns whether values that the person submits may be entered.
     #[must_use]
     pub fn is_permitted(&self) -> bool {

@@ -91,7 +91,8 @@ impl PageFindings {
 }
 
 /// Returns the host of a URL. Empty for one without a host.
-fn host_of(url: &str) -> String {
+#[must_use]
+pub fn host_of(url: &str) -> String {
     let url = Url::parse(url).ok();
     let host = url.as_ref().and_then(Url::host_str);
     host.unwrap_or_default().to_owned()

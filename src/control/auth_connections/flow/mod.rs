@@ -45,7 +45,7 @@ pub use findings::{
     ExternalAction, ExternalActionKind, FieldInput, FieldKind, LoginEvidence, PageChoice,
     PageField, PageFindings, PageObstacle, PageOrigin,
 };
-pub use inspection::{InspectionContext, PageMark};
+pub use inspection::{InspectionContext, PageMark, host_of};
 pub use prompt::{AnswerRefusal, FlowAnswer};
 use prompt::{Prompt, ResolvedAnswer};
 pub use view::FlowTimelineEntry;

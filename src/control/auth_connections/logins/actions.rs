@@ -10,7 +10,7 @@ use super::{
     Inner,
     answers::{self, Answers},
     page::{LoginPage, PageError, is_same_page},
-    steps::{choose, click_one, follow_login_links, open_login_page, remember_device},
+    steps::{choose, click_one, follow_login_links, open_login_page, unchecked_box},
 };
 use crate::{
     api::{
@@ -25,8 +25,7 @@ use crate::{
         auth_connections::{
             flow::{
                 AnswerEntry, CredentialEntry, CredentialSummary, Effect, EntryOutcome, FieldKind,
-                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, PageOrigin,
-                StartFailure,
+                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, StartFailure,
             },
             sites::ConnectionSites,
         },
@@ -164,10 +163,7 @@ impl<'a> Action<'a> {
     async fn create_browser(&self) -> Result<BrowserId, BrowserError> {
         let parts = &self.services.parts;
         let project = &self.row.project_id;
-        let name = ProfileName::parse(self.connection.profile_name.clone());
-        let profile = name
-            .map(ProfileRef::Name)
-            .map_err(|_| BrowserError::NotFound)?;
+        let profile = profile_of(self.connection).ok_or(BrowserError::NotFound)?;
         let found = parts.profiles.find_or_create(project, &profile).await;
         found.map_err(BrowserProfileError::Load)?;
         let new = NewBrowser {
@@ -215,13 +211,19 @@ impl<'a> Action<'a> {
             PageAction::Inspect => page.settled().await?,
             PageAction::DismissConsent => {
                 let kind = LoginActKind::Dismiss;
-                click_one(&page, kind, |found| found.consent.as_ref()).await?
+                click_one(&page, kind, |found| {
+                    Some(&found.consent.as_ref()?.reference)
+                })
+                .await?
             }
             PageAction::SkipOffer => {
                 let kind = LoginActKind::Click;
-                click_one(&page, kind, |found| found.skip.as_ref()).await?
+                click_one(&page, kind, |found| Some(&found.skip.as_ref()?.reference)).await?
             }
-            PageAction::RememberDevice => remember_device(&page).await?,
+            PageAction::RememberDevice => {
+                let kind = LoginActKind::Check;
+                click_one(&page, kind, unchecked_box).await?
+            }
             PageAction::Choose { label, selector } => choose(&page, &label, &selector).await?,
             PageAction::WaitForSite => page.response_to(before.as_ref()).await?,
         };
@@ -249,7 +251,7 @@ impl<'a> Action<'a> {
 
     /// Returns the event about a page, and remembers the page.
     fn event_of(&mut self, page: InspectedPage) -> FlowEvent {
-        let sites = sites_of(self.connection);
+        let sites = ConnectionSites::of(self.connection);
         let policy = &self.services.parts.policy;
         let mark = self.row.page_mark.as_deref();
         let mark: Option<PageMark> = mark.and_then(|mark| serde_json::from_str(mark).ok());
@@ -292,7 +294,7 @@ impl<'a> Action<'a> {
         }
         if credential
             .as_ref()
-            .is_some_and(|found| !is_for(found, &origin))
+            .is_some_and(|found| !origin.is_for(found.sso_provider()))
         {
             return Ok(FlowEvent::Filled(EntryOutcome::CredentialUnavailable));
         }
@@ -365,7 +367,7 @@ impl<'a> Action<'a> {
             project,
             browser,
             run,
-            sites: sites_of(self.connection),
+            sites: ConnectionSites::of(self.connection),
             redacted: redacted.collect(),
             allow_http: parts.filler.allows_http(),
         })
@@ -425,22 +427,10 @@ fn is_temporary_failure(error: &MaterialError) -> bool {
     )
 }
 
-/// Returns whether values of a credential belong to pages of this class.
-fn is_for(credential: &LoginCredential, origin: &PageOrigin) -> bool {
-    match (origin, credential.sso_provider()) {
-        (PageOrigin::Domain, None) | (PageOrigin::AllowedDomain, _) => true,
-        (PageOrigin::IdentityProvider { provider }, Some(own)) => {
-            provider.eq_ignore_ascii_case(own)
-        }
-        _ => false,
-    }
-}
-
-pub(super) fn sites_of(connection: &AuthConnectionRow) -> ConnectionSites<'_> {
-    ConnectionSites {
-        domain: &connection.domain,
-        allowed_domains: &connection.settings.allowed_domains,
-    }
+/// Returns the profile of a connection, if its stored name is one.
+pub(super) fn profile_of(connection: &AuthConnectionRow) -> Option<ProfileRef> {
+    let name = ProfileName::parse(connection.profile_name.clone());
+    name.ok().map(ProfileRef::Name)
 }
 
 /// Returns the idempotency key of the browser of a flow.

@@ -8,7 +8,6 @@ use std::{
 use http::StatusCode;
 use secrecy::SecretString;
 use tokio::time::sleep;
-use url::Url;
 
 use crate::{
     api::{
@@ -19,7 +18,7 @@ use crate::{
         },
     },
     control::{
-        auth_connections::{flow::PageOrigin, sites::ConnectionSites},
+        auth_connections::{flow::host_of, sites::ConnectionSites},
         browsers::{BrowserError, BrowserHandle, Browsers},
         fleet::{AgentError, BrowserRun, LoginAct, LoginInspection},
     },
@@ -159,10 +158,9 @@ impl LoginPage<'_> {
         Ok(Click::Refused)
     }
 
-    /// Returns the class of the host of a choice's target, or of its frame.
+    /// Returns the hosts of a choice's frame and of its target, if it is known.
     pub(super) fn hosts_of(choice: &InspectedChoice) -> Vec<String> {
-        let origin = Url::parse(&choice.origin).ok();
-        let origin = origin.as_ref().and_then(Url::host_str).map(str::to_owned);
+        let origin = Some(host_of(&choice.origin));
         origin
             .into_iter()
             .chain(choice.target_host.clone())
@@ -251,10 +249,5 @@ fn is_web_page(url: &str) -> bool {
 
 /// Returns whether the page is one that values may be entered on.
 pub(super) fn is_permitted(sites: &ConnectionSites<'_>, page: &InspectedPage) -> bool {
-    let url = Url::parse(&page.url).ok();
-    let host = url.as_ref().and_then(Url::host_str).unwrap_or_default();
-    !matches!(
-        sites.origin_of(host),
-        PageOrigin::NotPermitted | PageOrigin::Internal
-    )
+    sites.origin_of(&host_of(&page.url)).is_permitted()
 }

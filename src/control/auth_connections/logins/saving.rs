@@ -5,14 +5,18 @@ use std::time::Duration;
 use chrono::Utc;
 use tokio::time::sleep;
 
-use super::{Inner, actions::Action, answers, page::PageError};
+use super::{
+    Inner,
+    actions::{Action, profile_of},
+    answers,
+    page::PageError,
+};
 use crate::{
     api::{
         credentials::{
             CreateCredential, CredentialDomain, CredentialName, CredentialValue, CredentialValues,
             UpdateCredential,
         },
-        profiles::{ProfileName, ProfileRef},
         public_suffix::is_same_site,
     },
     control::{
@@ -44,8 +48,7 @@ impl Action<'_> {
     /// Saves the profile, and the values of the person as a credential.
     pub(super) async fn save(&mut self, save_answers: bool) -> Result<FlowEvent, PageError> {
         let id = self.row.flow.browser().ok_or(PageError::BrowserLost)?;
-        let name = ProfileName::parse(self.connection.profile_name.clone());
-        let Ok(profile) = name.map(ProfileRef::Name) else {
+        let Some(profile) = profile_of(self.connection) else {
             return Ok(FlowEvent::NotSaved);
         };
         let browsers = &self.services.parts.browsers;

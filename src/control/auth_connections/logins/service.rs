@@ -1,13 +1,12 @@
 //! Begins logins, and passes on what the person answers.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
 use super::{
     Logins,
-    actions::sites_of,
     answers::{self, Answers},
 };
 use crate::{
@@ -78,47 +77,14 @@ impl Logins {
         key: &str,
     ) -> Result<BegunLogin, LoginError> {
         let handoff_code = generate_code();
-        let now = Utc::now();
-        let row = NewLogin {
-            is_attended: true,
-            record_session: record_session.unwrap_or(connection.settings.record_session),
-            started_by: Some(key.to_owned()),
-            handoff: Some(HandoffCode {
-                digest: digest_of(handoff_code.expose_secret()),
-                expires_at: now + HANDOFF_LIFETIME,
-            }),
-        };
-        let row = self.create(connection, row, now).await?;
-        Ok(BegunLogin { row, handoff_code })
-    }
-
-    /// Begins to log a connection in again, without a person.
-    pub async fn begin_unattended(
-        &self,
-        connection: &AuthConnectionRow,
-    ) -> Result<AuthFlowRow, LoginError> {
-        let row = NewLogin {
-            is_attended: false,
-            record_session: connection.settings.record_session,
-            started_by: None,
-            handoff: None,
-        };
-        self.create(connection, row, Utc::now()).await
-    }
-
-    async fn create(
-        &self,
-        connection: &AuthConnectionRow,
-        new: NewLogin,
-        now: DateTime<Utc>,
-    ) -> Result<AuthFlowRow, LoginError> {
         let store = &self.inner.parts.store;
+        let now = Utc::now();
         let settings = FlowSettings {
             flow_type: match connection.last_auth_at {
                 None => FlowType::Login,
                 Some(_) => FlowType::Reauth,
             },
-            is_attended: new.is_attended,
+            is_attended: true,
             save_credentials: connection.settings.save_credentials,
         };
         let begun = Flow::begin(FlowId::generate(), settings, now);
@@ -129,9 +95,12 @@ impl Logins {
             version: 1,
             page_mark: None,
             answers: None,
-            started_by: new.started_by,
-            handoff: new.handoff,
-            record_session: new.record_session,
+            started_by: Some(key.to_owned()),
+            handoff: Some(HandoffCode {
+                digest: digest_of(handoff_code.expose_secret()),
+                expires_at: now + HANDOFF_LIFETIME,
+            }),
+            record_session: record_session.unwrap_or(connection.settings.record_session),
             replay_id: None,
             driver: store.process(),
             created_at: now,
@@ -144,7 +113,7 @@ impl Logins {
             CreateAuthFlowError::Store(error) => error.into(),
         })?;
         self.spawn_driver(row.id().clone());
-        Ok(row)
+        Ok(BegunLogin { row, handoff_code })
     }
 
     /// Passes an answer of the person on to the login in progress, which has to be `flow` if that
@@ -166,7 +135,7 @@ impl Logins {
                 && let Some(interaction) = row.flow.interaction_id()
             {
                 let mut known = answers::open(&parts.secrets, &row).await?;
-                let sites = sites_of(connection);
+                let sites = ConnectionSites::of(connection);
                 add_values(&mut known, (&interaction, sites), &transition, values);
                 row.answers = Some(answers::seal(&parts.secrets, &row, &known).await?);
             }
@@ -269,14 +238,6 @@ impl Logins {
         let is_selected = |row: &AuthFlowRow| flow.is_none_or(|flow| flow == row.id());
         active.filter(is_selected).ok_or(LoginError::NoneInProgress)
     }
-}
-
-/// The properties of a login that begins.
-struct NewLogin {
-    is_attended: bool,
-    record_session: bool,
-    started_by: Option<String>,
-    handoff: Option<HandoffCode>,
 }
 
 fn generate_code() -> SecretString {

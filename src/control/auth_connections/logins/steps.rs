@@ -2,7 +2,7 @@
 
 use super::page::{Click, LoginPage, PageError, is_login_page, is_permitted};
 use crate::{
-    api::login_page::{InspectedElement, InspectedPage, LoginActKind},
+    api::login_page::{InspectedPage, LoginActKind},
     control::{auth_connections::flow::PageFailure, store::AuthConnectionRow},
 };
 
@@ -75,35 +75,27 @@ pub(super) async fn follow_login_links(
     Ok(found)
 }
 
-/// Clicks one element of the page, if it is still there, and returns the page that follows.
+/// Clicks the element of the page with a reference, if it is still there, and returns the page that
+/// follows.
 pub(super) async fn click_one(
     page: &LoginPage<'_>,
     kind: LoginActKind,
-    element: impl Fn(&InspectedPage) -> Option<&InspectedElement>,
+    reference: impl Fn(&InspectedPage) -> Option<&String>,
 ) -> Result<InspectedPage, PageError> {
     let found = page.settled().await?;
-    let Some(element) = element(&found) else {
+    let Some(reference) = reference(&found) else {
         return Ok(found);
     };
-    match page.click(&element.reference, kind, &[]).await? {
+    match page.click(reference, kind, &[]).await? {
         Click::Clicked => page.response_to(Some(&found)).await,
         Click::Refused => page.settled().await,
     }
 }
 
-/// Checks the box to remember the device, or clicks the button in its place.
-pub(super) async fn remember_device(page: &LoginPage<'_>) -> Result<InspectedPage, PageError> {
-    let found = page.settled().await?;
-    let Some(remember) = found.remember.as_ref().filter(|remember| !remember.checked) else {
-        return Ok(found);
-    };
-    match page
-        .click(&remember.reference, LoginActKind::Check, &[])
-        .await?
-    {
-        Click::Clicked => page.response_to(Some(&found)).await,
-        Click::Refused => page.settled().await,
-    }
+/// Returns the box to remember the device, or the button in its place, if it is not checked.
+pub(super) fn unchecked_box(page: &InspectedPage) -> Option<&String> {
+    let unchecked = page.remember.as_ref().filter(|remember| !remember.checked);
+    Some(&unchecked?.reference)
 }
 
 /// Selects an alternative. A list is submitted when the alternative is selected.

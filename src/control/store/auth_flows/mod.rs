@@ -73,14 +73,14 @@ impl Store {
     ) -> Result<(), CreateAuthFlowError> {
         let model = row.to_model()?;
         let transaction = self.writer.begin().await.map_err(StoreError::from)?;
-        let status = lock_connection(&transaction, &row.connection_id).await?;
-        let status = status.ok_or(CreateAuthFlowError::ConnectionNotFound)?;
+        if !lock_connection(&transaction, &row.connection_id).await? {
+            return Err(CreateAuthFlowError::ConnectionNotFound);
+        }
         let model = auth_flow::ActiveModel::from(model).reset_all();
         auth_flow::Entity::insert(model)
             .exec_without_returning(&transaction)
             .await
             .map_err(StoreError::from)?;
-        tracing::debug!(flow = %row.id(), %status, "a login begins");
         record(&transaction, row, None, begun).await?;
         transaction.commit().await.map_err(StoreError::from)?;
         self.flow_changed(row.id());
@@ -368,20 +368,19 @@ async fn record_login(
     Ok(())
 }
 
-/// Keeps a connection from being deleted until the commit. Returns its status.
+/// Keeps a connection from being deleted until the commit. Returns whether there is one.
 async fn lock_connection(
     transaction: &DatabaseTransaction,
     id: &AuthConnectionId,
-) -> Result<Option<String>, StoreError> {
+) -> Result<bool, StoreError> {
     use auth_connection::Column;
     // An update without effect locks the row, unlike a query.
-    auth_connection::Entity::update_many()
+    let locked = auth_connection::Entity::update_many()
         .col_expr(Column::Status, Expr::col(Column::Status))
         .filter(Column::Id.eq(id.as_str()))
         .exec(transaction)
         .await?;
-    let found = auth_connection::Entity::find_by_id(id.as_str()).one(transaction);
-    Ok(found.await?.map(|row| row.status))
+    Ok(locked.rows_affected > 0)
 }
 
 /// Deletes the flows and the timeline of a connection that is being deleted. Returns the flow that

@@ -47,7 +47,7 @@ function methodOf(control, isFirst) {
 const isApplication = ({ controls }) =>
   controls.length > MAX_STEP_CONTROLS && presenceOf(controls, isLogOut) !== 'absent';
 
-// Whether the step is about a proof: it says so, asks for a code, or is a login with several
+// Whether the step is about a proof: a text of it names one, it asks for a code, or is a login with several
 // methods or a way to them.
 function isMethodStep(survey, fields, choices) {
   if (fields.length > 0) return true;

@@ -31,11 +31,11 @@ async fn connection_follows_and_outlives_its_credential() {
     assert_eq!(reauth(&without_values), (false, "requires_customer_input"));
 
     assert_eq!(dev.delete("/credentials/root").await.status, 204);
-    let alone = found(&dev, &connection).await;
-    assert_eq!(alone["credential"], json!({"name": "root"}));
-    assert_eq!(reauth(&alone), (false, "no_credential"));
+    let remaining = found(&dev, &connection).await;
+    assert_eq!(remaining["credential"], json!({"name": "root"}));
+    assert_eq!(reauth(&remaining), (false, "no_credential"));
     let listed = dev.get("/auth/connections").await.body;
-    assert_eq!(listed, json!([alone]));
+    assert_eq!(listed, json!([remaining]));
     // Other settings can still be changed.
     let change = json!({"record_session": true});
     assert_eq!(dev.patch(&path(&connection), change).await.status, 200);
@@ -73,9 +73,9 @@ async fn connection_follows_and_outlives_its_provider() {
         assert_eq!(reauth(&follows), reason);
     }
     assert_eq!(dev.delete(&provider).await.status, 204);
-    let alone = found(&dev, &connection).await;
-    assert_eq!(alone["credential"], expected);
-    assert_eq!(reauth(&alone), (false, "no_credential"));
+    let remaining = found(&dev, &connection).await;
+    assert_eq!(remaining["credential"], expected);
+    assert_eq!(reauth(&remaining), (false, "no_credential"));
     dev.finish().await;
 }
 
