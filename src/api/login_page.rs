@@ -11,6 +11,7 @@ use super::{
     auth_flow::InputMode,
     credential_fill::{FillDomain, FillDomains, FillValue},
     field::{self, WholeNumber},
+    time::Timestamp,
 };
 
 /// A request of control to describe the page in front. It cannot be printed.
@@ -334,6 +335,19 @@ pub struct InspectedEvidence {
     /// compared like `url_digest`: of their domains, paths and names, without those of known bot
     /// protection, load balancers and the protection of forms.
     pub cookies: String,
+    /// Description of each of these cookies: up to 64.
+    #[serde(default)]
+    pub session_cookies: Vec<InspectedCookie>,
+}
+
+/// A cookie that may be that of a session, without its name and its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InspectedCookie {
+    /// Digest of domain, path and name, which is the same on all agents.
+    pub id: String,
+    /// Absent for one that ends with the browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// `hidden`: only in a part of the page that is not shown, such as a menu.

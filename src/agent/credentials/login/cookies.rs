@@ -1,6 +1,15 @@
 //! The cookies that show a login. Their values are not read.
 
-use crate::{api::public_suffix::registrable_domain, system::cdp::connection::CookieName};
+use chrono::DateTime;
+
+use super::digest::DigestKey;
+use crate::{
+    api::{login_page::InspectedCookie, public_suffix::registrable_domain, time::Timestamp},
+    system::cdp::connection::CookieName,
+};
+
+/// The most cookies of a description.
+const MAX_COOKIES: usize = 64;
 
 /// The starts of the names of cookies that do not show a login, in lower case: those of bot
 /// protection, load balancers and the protection of forms.
@@ -33,6 +42,19 @@ pub(super) fn session_cookies(mut cookies: Vec<CookieName>, host: &str) -> Vec<C
     cookies
 }
 
+/// Describes cookies without their names. The ids are those of all agents.
+pub(super) fn describe(cookies: &[CookieName]) -> Vec<InspectedCookie> {
+    let digests = DigestKey::shared();
+    let described = cookies.iter().map(|cookie| InspectedCookie {
+        id: digests.digest(cookie.parts()),
+        expires_at: cookie
+            .expires_at_ms
+            .and_then(DateTime::from_timestamp_millis)
+            .map(Timestamp),
+    });
+    described.take(MAX_COOKIES).collect()
+}
+
 fn is_of_site(domain: &str, host: &str) -> bool {
     let domain = domain.trim_start_matches('.');
     let site = registrable_domain(host).unwrap_or(host);
@@ -58,6 +80,7 @@ mod tests {
             path: "/".to_owned(),
             name: name.to_owned(),
             is_http_only,
+            expires_at_ms: None,
         }
     }
 
@@ -77,5 +100,24 @@ mod tests {
         assert_eq!(session_cookies(cookies, "www.example.com"), [sid, auth]);
         let own = cookie("127.0.0.1", "sid", true);
         assert_eq!(session_cookies(vec![own.clone()], "127.0.0.1"), [own]);
+    }
+
+    #[test]
+    fn description_has_the_expiry_and_no_name() {
+        let lasting = CookieName {
+            expires_at_ms: Some(1_800_000_000_000),
+            ..cookie("example.com", "sid", true)
+        };
+        let of_session = cookie("example.com", "other", true);
+        let [first, second] = &describe(&[lasting, of_session])[..] else {
+            panic!("two cookies");
+        };
+        let expiry = first.expires_at.map(|at| at.0.timestamp());
+        assert_eq!((expiry, second.expires_at), (Some(1_800_000_000), None));
+        assert_ne!(first.id, second.id);
+        let many = vec![cookie("example.com", "sid", true); MAX_COOKIES + 1];
+        let described = describe(&many);
+        assert_eq!(described.len(), MAX_COOKIES);
+        assert!(described.iter().all(|it| it.id == first.id));
     }
 }

@@ -117,6 +117,7 @@ pub(super) fn merge(
             account: strongest(|one| one.account),
             log_in: strongest(|one| one.log_in),
             cookies: String::new(),
+            session_cookies: Vec::new(),
         },
     };
     for frame in frames {

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::{
     FrontPage, LoginPageError, PermittedHosts,
-    cookies::session_cookies,
+    cookies::{describe, session_cookies},
     digest::DigestKey,
     displayed_url,
     merge::{FrameInspection, merge},
@@ -149,6 +149,7 @@ impl Watch {
         let own = session_cookies(cookies, &host_of(url));
         let parts = own.iter().flat_map(CookieName::parts);
         page.evidence.cookies = digests.digest(parts);
+        page.evidence.session_cookies = describe(&own);
         if let Some(values) = &request.redact {
             redact(&mut page, values.as_slice());
         }

@@ -80,6 +80,8 @@ pub struct CookieName {
     pub name: String,
     /// Whether scripts of the page cannot read it.
     pub is_http_only: bool,
+    /// Milliseconds since 1970. `None` for one that ends with the browser.
+    pub expires_at_ms: Option<i64>,
 }
 
 impl CookieName {
@@ -369,6 +371,7 @@ impl Cdp {
             path: cookie.path,
             name: cookie.name,
             is_http_only: cookie.http_only,
+            expires_at_ms: (!cookie.session).then_some((cookie.expires * 1000.0) as i64),
         });
         Ok(names.collect())
     }
