@@ -1,13 +1,21 @@
 //! The tasks of control that run until shutdown.
 
+use std::thread::available_parallelism;
+
 use super::{
-    Control, connections,
+    Control,
+    auth_connections::health::HealthChecks,
+    connections,
     fleet::registered::{HostExpiry, HostLaunches, warn_of_unmanaged_launches},
     notices::Listeners,
     processes::{Membership, ProcessLockTask},
     purge::Purge,
     settings::Config,
+    store::Fleet,
 };
+
+/// The most registered hosts that are used at once to keep auth connections logged in.
+const MAX_REGISTERED_CHECKS: usize = 32;
 
 /// Starts the tasks that run until shutdown. Returns the one that holds the locks of the database.
 pub(super) fn spawn(
@@ -49,6 +57,7 @@ pub(super) fn spawn(
     }
     shutdown.spawn(control.hosts.clone().reconcile(leadership.clone()));
     shutdown.spawn(control.browsers.clone().follow(leadership.clone()));
+    shutdown.spawn(health_checks(control, config).run(leadership.clone()));
     shutdown.spawn(control.pools.clone().reconcile(leadership));
     shutdown.spawn(control.pools.clone().dispatch());
     shutdown.spawn(control.browsers.clone().record_use());
@@ -69,6 +78,17 @@ pub(super) fn spawn(
         shutdown.spawn(listeners.listen(hints));
     }
     lock
+}
+
+/// Returns the service that keeps auth connections logged in. On this machine it shares the
+/// processors with the browsers of clients.
+fn health_checks(control: &Control, config: &Config) -> HealthChecks {
+    let max_browsers = match config.host_fleet {
+        Fleet::Local => available_parallelism().map_or(1, usize::from),
+        Fleet::Registered => MAX_REGISTERED_CHECKS,
+    };
+    let (logins, connections) = (&control.logins, &control.auth_connections);
+    HealthChecks::new(logins.clone(), connections.clone(), max_browsers)
 }
 
 /// Returns the service that launches hosts, if there are commands for that.

@@ -39,6 +39,15 @@ pub struct AuthConnection {
     /// The time of the last health check.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_auth_check_at: Option<Timestamp>,
+    /// The time of the next health check. Absent before the first login.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_auth_check_at: Option<Timestamp>,
+    /// The time of the next login without a person, if one is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_reauth_at: Option<Timestamp>,
+    /// The time at which the session at the site ends, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_expires_at: Option<Timestamp>,
     /// The browser of the last login.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub browser_session_id: Option<BrowserId>,
@@ -80,7 +89,10 @@ impl AuthConnectionStatus {
 /// Why a connection can, or cannot, be logged in again without a person. `external_credential`: a
 /// provider has the credential. `has_credential`: the project has it. `no_credential`: there is
 /// none, or it was deleted or disabled, or is for another site. `requires_customer_input`: the
-/// credential has no values.
+/// credential has no values, or the last login without a person has failed because the site has
+/// rejected them or requests others. `requires_external_action`: it has failed because the site
+/// requests an action of a person. `no_viable_plans`: it was given up for another reason. These
+/// three end with a login, and with a change of the settings or of the credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReauthReason {

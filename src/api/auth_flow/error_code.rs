@@ -5,7 +5,8 @@ use utoipa::ToSchema;
 
 use super::FlowStatus;
 
-/// The reason why a login flow has ended without success.
+/// The reason why a login flow has ended without success, or why a health check has not found the
+/// profile logged in.
 ///
 /// - `canceled`: a request has canceled the flow.
 /// - `flow_expired`: the flow took 20 minutes.
@@ -27,6 +28,7 @@ use super::FlowStatus;
 /// - `input_required`: the site requests values that are not stored, and no person takes part.
 /// - `external_action_required`: the site requests an action of a person, and none takes part.
 /// - `profile_not_saved`: the login has succeeded, but the profile could not be saved.
+/// - `logged_out`: a health check has found the profile logged out. No flow ends for this reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FlowErrorCode {
@@ -49,6 +51,7 @@ pub enum FlowErrorCode {
     InputRequired,
     ExternalActionRequired,
     ProfileNotSaved,
+    LoggedOut,
 }
 
 impl FlowErrorCode {
@@ -73,7 +76,8 @@ impl FlowErrorCode {
             | Self::CredentialUnavailable
             | Self::InputRequired
             | Self::ExternalActionRequired
-            | Self::ProfileNotSaved => FlowStatus::Failed,
+            | Self::ProfileNotSaved
+            | Self::LoggedOut => FlowStatus::Failed,
         }
     }
 
@@ -100,6 +104,7 @@ impl FlowErrorCode {
             Self::InputRequired => "the site requests values that are not stored",
             Self::ExternalActionRequired => "the site requests an action of a person",
             Self::ProfileNotSaved => "the profile could not be saved",
+            Self::LoggedOut => "the profile is not logged in any more",
         }
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::{
+    auth_connections::AuthConnectionStatus,
     auth_flow::{FlowErrorCode, FlowStatus, FlowType},
     field::from_text,
     ids::{AuthConnectionId, BrowserId, FlowId, PoolId, ProfileId, ReplayId, WebhookId},
@@ -68,6 +69,14 @@ events! {
     AuthLoginSucceeded(EndedLogin) = "auth_connection.login_succeeded",
     /// A login of an auth connection has ended without success.
     AuthLoginFailed(EndedLogin) = "auth_connection.login_failed",
+    /// Two health checks in a row have found an auth connection logged out.
+    AuthNeedsAuth(ChangedAuthConnection) = "auth_connection.needs_auth",
+    /// An auth connection that was logged out is logged in again.
+    AuthRecovered(ChangedAuthConnection) = "auth_connection.recovered",
+    /// Logins of an auth connection without a person were given up.
+    AuthReauthStopped(ChangedAuthConnection) = "auth_connection.reauth_stopped",
+    /// The session of an auth connection has a known expiry, which is near.
+    AuthExpiresSoon(ChangedAuthConnection) = "auth_connection.expires_soon",
 }
 
 impl WebhookEventType {
@@ -130,6 +139,20 @@ pub struct EndedLogin {
     pub error_code: Option<FlowErrorCode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<BrowserId>,
+}
+
+/// The data of an event about the status of an auth connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChangedAuthConnection {
+    pub connection_id: AuthConnectionId,
+    pub domain: String,
+    pub profile_name: String,
+    pub status: AuthConnectionStatus,
+    /// Why logins without a person were given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<FlowErrorCode>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_expires_at: Option<Timestamp>,
 }
 
 /// The data of an event about a version of a profile.

@@ -16,8 +16,8 @@ use super::{
 mod events;
 
 pub use events::{
-    EndedBrowser, EndedLogin, EndedReplay, SavedProfile, StartedBrowser, TestEvent, UnsavedProfile,
-    WebhookEventData, WebhookEventType,
+    ChangedAuthConnection, EndedBrowser, EndedLogin, EndedReplay, SavedProfile, StartedBrowser,
+    TestEvent, UnsavedProfile, WebhookEventData, WebhookEventType,
 };
 
 /// A webhook, without its secret.

@@ -6,6 +6,7 @@ use super::{AuthConnectionError, AuthConnections};
 use crate::{
     api::{
         auth_connections::{ConnectionCredential, ReauthReason},
+        auth_flow::FlowErrorCode,
         fill::ReferenceText,
         ids::ProjectId,
         public_suffix::is_same_site,
@@ -133,6 +134,14 @@ fn as_named(credential: &ConnectionCredential) -> CredentialReference {
 impl KnownCredentials {
     /// Returns why a connection can, or cannot, be logged in without a person.
     pub(super) fn reauth_reason(&self, row: &AuthConnectionRow) -> ReauthReason {
+        let by_credential = self.reason_of_credential(row);
+        match row.health.reauth_stopped {
+            Some(error) if by_credential.permits_reauth() => reason_of_failure(error),
+            _ => by_credential,
+        }
+    }
+
+    fn reason_of_credential(&self, row: &AuthConnectionRow) -> ReauthReason {
         match &row.settings.credential {
             None => ReauthReason::NoCredential,
             Some(CredentialReference::Credential(name)) => match self.credentials.get(name) {
@@ -154,5 +163,16 @@ impl KnownCredentials {
                 false => ReauthReason::NoCredential,
             },
         }
+    }
+}
+
+/// Returns the reason for which logins that failed were given up.
+fn reason_of_failure(error: FlowErrorCode) -> ReauthReason {
+    match error {
+        FlowErrorCode::CredentialRejected | FlowErrorCode::InputRequired => {
+            ReauthReason::RequiresCustomerInput
+        }
+        FlowErrorCode::ExternalActionRequired => ReauthReason::RequiresExternalAction,
+        _ => ReauthReason::NoViablePlans,
     }
 }

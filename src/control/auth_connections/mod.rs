@@ -3,12 +3,15 @@
 //! - [`sites`]: the hosts that a connection permits.
 //! - [`credential`]: the credentials of connections, and whether they suffice to log in.
 //! - [`flow`]: the state machine of a login. [`flow_tokens`]: the tokens of its person.
-//! - [`logins`]: logins in a browser.
+//! - [`logins`]: logins in a browser. [`health`]: keeps connections logged in.
 
 use chrono::Utc;
 use url::Url;
 
-use self::sites::ConnectionSites;
+use self::{
+    health::{ConnectionHealth, ScheduleContext},
+    sites::ConnectionSites,
+};
 use super::{
     credentials::{CredentialError, StoredCredentials},
     providers::service::{ProviderServiceError, Providers},
@@ -30,6 +33,7 @@ use crate::api::{
 mod credential;
 pub mod flow;
 pub mod flow_tokens;
+pub mod health;
 pub mod logins;
 pub mod sites;
 
@@ -149,6 +153,7 @@ impl AuthConnections {
             revision: 1,
             created_at: now,
             updated_at: now,
+            health: ConnectionHealth::default(),
         };
         row.settings = self.changed_settings(&row, &request.into()).await?;
         let created = self.store.create_auth_connection(&row, self.limit.into());
@@ -203,10 +208,16 @@ impl AuthConnections {
             if settings == row.settings {
                 return self.details(row).await;
             }
+            let now = Utc::now();
+            let context = ScheduleContext::new(settings.health_check_interval, now);
             let changed = AuthConnectionRow {
+                health: match affects_health(&row.settings, &settings) {
+                    true => row.health.after_change(row.status, context),
+                    false => row.health.clone(),
+                },
                 settings,
                 revision: row.revision + 1,
-                updated_at: Utc::now(),
+                updated_at: now,
                 ..row
             };
             if self.store.update_auth_connection(&changed).await? {
@@ -232,6 +243,13 @@ impl AuthConnections {
             limit: self.limit,
             used: u32::try_from(used).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Returns whether a connection has a credential with which it can be logged in.
+    async fn has_credential(&self, row: &AuthConnectionRow) -> Result<bool, AuthConnectionError> {
+        let rows = std::slice::from_ref(row);
+        let known = self.known_credentials(&row.project_id, rows).await?;
+        Ok(known.reauth_reason(row).permits_reauth())
     }
 
     async fn find(
@@ -333,6 +351,16 @@ fn check_fixed_fields(
         return Err(AuthConnectionError::FixedField("profile_name"));
     }
     Ok(())
+}
+
+/// Returns whether other settings may lead to another health, or to other times of checks.
+fn affects_health(before: &AuthConnectionSettings, after: &AuthConnectionSettings) -> bool {
+    let relevant = |settings: &AuthConnectionSettings| AuthConnectionSettings {
+        save_credentials: false,
+        record_session: false,
+        ..settings.clone()
+    };
+    relevant(before) != relevant(after)
 }
 
 /// Rejects a further domain in whose pages the stored credential would be entered, unless the

@@ -12,7 +12,7 @@ use sea_orm::{
 
 use super::{
     Store, StoreError,
-    auth_flows::delete_flows_of,
+    auth_flows::{delete_flows_of, name_of},
     corrupt,
     entity::auth_connection::{self, Column},
     from_millis,
@@ -21,13 +21,20 @@ use super::{
     search::contains,
     to_millis,
 };
-use crate::api::{
-    auth_connections::AuthConnectionStatus,
-    ids::{AuthConnectionId, BrowserId, ProjectId},
+use crate::{
+    api::{
+        auth_connections::AuthConnectionStatus,
+        ids::{AuthConnectionId, BrowserId, ProjectId},
+    },
+    control::auth_connections::health::ConnectionHealth,
 };
 
+mod health;
 #[cfg(test)]
 mod tests;
+
+pub use health::HealthChange;
+pub(super) use health::{begin_login, record_failed_reauth, record_login, resume_reauth};
 
 /// A row of the table of auth connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +55,7 @@ pub struct AuthConnectionRow {
     pub created_at: DateTime<Utc>,
     /// The time of the last change of the settings.
     pub updated_at: DateTime<Utc>,
+    pub health: ConnectionHealth,
 }
 
 /// The part of an auth connection that users change.
@@ -131,6 +139,7 @@ impl TryFrom<auth_connection::Model> for AuthConnectionRow {
     fn try_from(row: auth_connection::Model) -> Result<Self, StoreError> {
         let interval = row.health_check_interval_seconds;
         Ok(AuthConnectionRow {
+            health: health::of_model(&row)?,
             id: row
                 .id
                 .parse()
@@ -178,6 +187,8 @@ impl AuthConnectionRow {
         let settings = &self.settings;
         let [credential_name, credential_provider, credential_path] =
             CredentialReference::columns(settings.credential.as_ref());
+        let health = &self.health;
+        let expiry = health.expiry.as_ref();
         Ok(auth_connection::Model {
             id: self.id.to_string(),
             project_id: self.project_id.to_string(),
@@ -202,6 +213,16 @@ impl AuthConnectionRow {
             revision: revision_column(self.revision)?,
             created_at: to_millis(self.created_at),
             updated_at: to_millis(self.updated_at),
+            check_at: health.check_at.map(to_millis),
+            failed_checks: health.failed_checks.into(),
+            reauth_at: health.reauth_at.map(to_millis),
+            reauth_failures: health.reauth_failures.into(),
+            reauth_failing_since: health.reauth_failing_since.map(to_millis),
+            reauth_stopped: health.reauth_stopped.map(name_of).transpose()?,
+            session_cookie: expiry.map(|expiry| expiry.cookie.clone()),
+            session_expires_at: expiry.map(|expiry| to_millis(expiry.at)),
+            warn_at: health.warn_at.map(to_millis),
+            health_revision: revision_column(health.revision)?,
         })
     }
 }
@@ -254,8 +275,8 @@ impl Store {
         rows.into_iter().map(TryInto::try_into).collect()
     }
 
-    /// Replaces the settings of an auth connection that has the revision before that of `row`.
-    /// Returns whether there is one.
+    /// Replaces the settings of an auth connection that has the revision before that of `row`, and
+    /// its schedule. Returns whether there is one, whose schedule has not changed since.
     pub async fn update_auth_connection(
         &self,
         row: &AuthConnectionRow,
@@ -283,8 +304,21 @@ impl Store {
             .col_expr(Column::RecordSession, Expr::value(changed.record_session))
             .col_expr(Column::Revision, Expr::value(changed.revision))
             .col_expr(Column::UpdatedAt, Expr::value(changed.updated_at))
+            .col_expr(Column::CheckAt, Expr::value(changed.check_at))
+            .col_expr(Column::ReauthAt, Expr::value(changed.reauth_at))
+            .col_expr(Column::ReauthFailures, Expr::value(changed.reauth_failures))
+            .col_expr(
+                Column::ReauthFailingSince,
+                Expr::value(changed.reauth_failing_since),
+            )
+            .col_expr(Column::ReauthStopped, Expr::value(changed.reauth_stopped))
+            .col_expr(
+                Column::HealthRevision,
+                Expr::value(changed.health_revision + 1),
+            )
             .filter(Column::Id.eq(changed.id))
             .filter(Column::Revision.eq(changed.revision - 1))
+            .filter(Column::HealthRevision.eq(changed.health_revision))
             .exec(&self.writer)
             .await?;
         Ok(updated.rows_affected > 0)

@@ -11,7 +11,7 @@ use sea_orm::{
 
 use super::{
     Store, StoreError,
-    auth_connections::rename_credential_of_connections,
+    auth_connections::{rename_credential_of_connections, resume_reauth},
     corrupt,
     entity::{credential, credential_field},
     from_millis,
@@ -380,6 +380,8 @@ impl Store {
             let names = (row.name.as_str(), name.as_str());
             rename_credential_of_connections(&transaction, &row.project_id, names).await?;
         }
+        let name = change.name.as_ref().unwrap_or(&row.name);
+        resume_reauth(&transaction, &row.project_id, name, now).await?;
         if change.has_new_totp_secret {
             delete_totp_step(&transaction, id.as_str()).await?;
         }

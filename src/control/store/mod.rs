@@ -72,7 +72,7 @@ pub use api_keys::{
 };
 pub use auth_connections::{
     AuthConnectionListing, AuthConnectionRow, AuthConnectionSettings, CreateAuthConnectionError,
-    CredentialReference,
+    CredentialReference, HealthChange,
 };
 pub use auth_flows::{
     AuthFlowRow, AuthTimelineListing, AuthTimelineRow, CreateAuthFlowError, FlowChanges,

@@ -142,6 +142,24 @@ impl LoginSites {
         state.sessions.retain(|_, session| session.site != site);
     }
 
+    /// Makes a site be down, or up again.
+    pub fn set_down(&self, site: &'static str, is_down: bool) {
+        let mut state = self.state.lock();
+        match is_down {
+            true => state.down.insert(site),
+            false => state.down.remove(site),
+        };
+    }
+
+    /// Makes a site not recognize its sessions, or do so again.
+    pub fn suspend_sessions(&self, site: &'static str, is_suspended: bool) {
+        let mut state = self.state.lock();
+        match is_suspended {
+            true => state.suspended.insert(site),
+            false => state.suspended.remove(site),
+        };
+    }
+
     /// Returns the password of a member on a site.
     pub fn password(&self, site: &str, member: &Member) -> String {
         self.state.lock().password(site, &member.user)
@@ -228,6 +246,9 @@ async fn dispatch(
     let Some((&site, router)) = sites.get_key_value(name) else {
         return (StatusCode::NOT_FOUND, "no site has this name").into_response();
     };
+    if state.lock().down.contains(site) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "under maintenance").into_response();
+    }
     let mut request = match receive_form(site, &state, request).await {
         Ok(request) => request,
         Err(status) => return status.into_response(),

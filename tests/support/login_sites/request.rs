@@ -83,7 +83,8 @@ impl SiteRequest {
     pub(super) fn user(&self) -> Option<String> {
         let state = self.state.lock();
         let session = state.sessions.get(self.cookie(SESSION)?)?;
-        (session.site == self.site).then(|| session.user.clone())
+        let is_valid = session.site == self.site && !state.suspended.contains(self.site);
+        is_valid.then(|| session.user.clone())
     }
 
     /// Returns whether the browser has had a session.

@@ -46,6 +46,10 @@ pub(super) struct SitesState {
     /// The codes of the identity provider, with the site and the user name.
     pub(super) authorizations: HashMap<String, MemberSession>,
     pub(super) redirect_url: String,
+    /// The sites that are down.
+    pub(super) down: HashSet<&'static str>,
+    /// The sites that do not recognize their sessions.
+    pub(super) suspended: HashSet<&'static str>,
 }
 
 #[derive(Clone)]
@@ -81,6 +85,8 @@ impl SharedState {
             captcha_tokens: HashSet::new(),
             authorizations: HashMap::new(),
             redirect_url: INTERNAL_URL.to_owned(),
+            down: HashSet::new(),
+            suspended: HashSet::new(),
         })))
     }
 

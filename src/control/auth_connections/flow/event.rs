@@ -7,7 +7,10 @@ use super::{
     findings::PageFindings,
     view::FlowTimelineEntry,
 };
-use crate::api::{auth_flow::ManagedAuthState, ids::BrowserId};
+use crate::api::{
+    auth_flow::{FlowErrorCode, ManagedAuthState},
+    ids::BrowserId,
+};
 
 /// An event in the life of a flow. Events that are impossible in the present state are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,16 @@ pub enum PageFailure {
     NoLoginPage,
     /// The page, or a redirect on the way, has an internal address. Nothing was loaded from there.
     InternalAddress,
+}
+
+impl From<PageFailure> for FlowErrorCode {
+    fn from(failure: PageFailure) -> FlowErrorCode {
+        match failure {
+            PageFailure::InternalAddress => FlowErrorCode::InternalAddress,
+            PageFailure::Unavailable => FlowErrorCode::SiteUnavailable,
+            PageFailure::NoLoginPage => FlowErrorCode::LoginPageNotFound,
+        }
+    }
 }
 
 /// The consequence of an event.

@@ -1,5 +1,6 @@
 //! The page in front of the browser, as far as a login is concerned.
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{
@@ -36,6 +37,16 @@ pub struct PageFindings {
     /// The error message that the page shows.
     pub website_error: Option<String>,
     pub evidence: LoginEvidence,
+    /// The expiry of the session, if the login has set a cookie with one.
+    pub session_expiry: Option<SessionExpiry>,
+}
+
+/// The known expiry of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionExpiry {
+    /// The id of the cookie that ends the session.
+    pub cookie: String,
+    pub at: DateTime<Utc>,
 }
 
 /// The class of a page's host, which decides on the values that may be entered there.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use chrono::{TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
@@ -9,16 +10,20 @@ use super::{
     event::PageFailure,
     findings::{
         ExternalAction, ExternalActionKind, FieldInput, FieldKind, LoginEvidence, PageChoice,
-        PageField, PageFindings, PageObstacle, PageOrigin,
+        PageField, PageFindings, PageObstacle, PageOrigin, SessionExpiry,
     },
 };
 use crate::api::{
     auth_flow::{FlowChoiceType, InputMode, MfaType},
     login_page::{
-        ChoiceKind, CodeSource, ElementPresence, InspectedChoice, InspectedCode, InspectedEvidence,
-        InspectedField, InspectedFieldKind, InspectedPage, LoginMethod, PageState,
+        ChoiceKind, CodeSource, ElementPresence, InspectedChoice, InspectedCode, InspectedCookie,
+        InspectedEvidence, InspectedField, InspectedFieldKind, InspectedPage, LoginMethod,
+        PageState,
     },
 };
+
+/// The shortest lifetime of a cookie whose expiry counts as that of a session.
+const MIN_SESSION_TIME: TimeDelta = TimeDelta::hours(1);
 
 /// The parts of a page with which later pages are compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +31,9 @@ pub struct PageMark {
     url_digest: String,
     cookies: String,
     had_account: bool,
+    /// Marks of older programs have none.
+    #[serde(default)]
+    session_cookies: Vec<InspectedCookie>,
 }
 
 impl From<&InspectedPage> for PageMark {
@@ -34,6 +42,7 @@ impl From<&InspectedPage> for PageMark {
             url_digest: page.url_digest.clone(),
             cookies: page.evidence.cookies.clone(),
             had_account: page.evidence.account != ElementPresence::Absent,
+            session_cookies: page.evidence.session_cookies.clone(),
         }
     }
 }
@@ -85,6 +94,7 @@ impl PageFindings {
             external: external_action(page, obstruction),
             website_error: page.error.clone(),
             evidence: to_evidence(page, context.before),
+            session_expiry: context.before.and_then(|mark| session_expiry(page, mark)),
             host,
         })
     }
@@ -273,6 +283,22 @@ fn to_evidence(page: &InspectedPage, before: Option<&PageMark>) -> LoginEvidence
         form_absent: page.fields.is_empty() && is_complete,
         member_content: has_member_content(&page.evidence, before),
     }
+}
+
+/// Returns the earliest expiry of the cookies that were set since the page before. One of a short
+/// time is that of a statistic or of a form, and is set again on each page.
+fn session_expiry(page: &InspectedPage, before: &PageMark) -> Option<SessionExpiry> {
+    let earliest = Utc::now() + MIN_SESSION_TIME;
+    let cookies = page.evidence.session_cookies.iter();
+    let changed = cookies.filter(|cookie| !before.session_cookies.contains(cookie));
+    let expiries = changed.filter_map(|cookie| {
+        Some(SessionExpiry {
+            cookie: cookie.id.clone(),
+            at: cookie.expires_at?.0,
+        })
+    });
+    let lasting = expiries.filter(|expiry| expiry.at >= earliest);
+    lasting.min_by_key(|expiry| expiry.at)
 }
 
 /// Whether a page can be logged out of. A menu may hide that, and many pages have a hidden one for

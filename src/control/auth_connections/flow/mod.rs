@@ -43,7 +43,7 @@ pub use effect::{AnswerEntry, CredentialEntry, Effect, EntryOutcome, PageAction}
 pub use event::{FlowEvent, PageFailure, StartFailure, Transition};
 pub use findings::{
     ExternalAction, ExternalActionKind, FieldInput, FieldKind, LoginEvidence, PageChoice,
-    PageField, PageFindings, PageObstacle, PageOrigin,
+    PageField, PageFindings, PageObstacle, PageOrigin, SessionExpiry,
 };
 pub use inspection::{InspectionContext, PageMark, host_of};
 pub use prompt::{AnswerRefusal, FlowAnswer};
@@ -95,6 +95,9 @@ pub struct Flow {
     website_error: Option<String>,
     sso_provider: Option<String>,
     post_login_url: Option<String>,
+    /// Flows of older programs have none.
+    #[serde(default)]
+    session_expiry: Option<SessionExpiry>,
 }
 
 /// The settings of a flow.
@@ -174,6 +177,7 @@ impl Flow {
             website_error: None,
             sso_provider: None,
             post_login_url: None,
+            session_expiry: None,
         };
         Transition {
             effect: Some(flow.effect()),
@@ -278,6 +282,12 @@ impl Flow {
         self.sso_provider.as_deref()
     }
 
+    /// Returns the expiry of the session, if it is logged in and that is known.
+    #[must_use]
+    pub fn session_expiry(&self) -> Option<&SessionExpiry> {
+        self.session_expiry.as_ref()
+    }
+
     /// Returns the number of changes that clients have seen.
     #[must_use]
     pub fn revision(&self) -> u32 {
@@ -322,4 +332,4 @@ impl Flow {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -81,11 +81,7 @@ impl Flow {
     }
 
     fn fail_page(&mut self, failure: PageFailure) -> Option<Effect> {
-        let error = match failure {
-            PageFailure::InternalAddress => FlowErrorCode::InternalAddress,
-            PageFailure::Unavailable => FlowErrorCode::SiteUnavailable,
-            PageFailure::NoLoginPage => FlowErrorCode::LoginPageNotFound,
-        };
+        let error = FlowErrorCode::from(failure);
         match self.phase {
             Phase::Discovering(_) | Phase::Submitting(_) => self.end(error),
             _ if failure == PageFailure::InternalAddress => self.end(error),
@@ -132,6 +128,7 @@ impl Flow {
             Decision::End(error) => self.end(error),
             Decision::Save => {
                 self.post_login_url = Some(page.url);
+                self.session_expiry = page.session_expiry;
                 let evidence = page.evidence;
                 self.enter(Phase::Saving { evidence }, now)
             }

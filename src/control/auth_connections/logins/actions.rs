@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::{
     Inner,
     answers::{self, Answers},
+    browser::{is_temporary, new_browser, profile_of},
     page::{LoginPage, PageError, is_same_page},
     steps::{choose, click_one, follow_login_links, open_login_page, unchecked_box},
 };
@@ -18,8 +19,6 @@ use crate::{
         credential_fill::FillSelector,
         ids::{BrowserId, ReplayId},
         login_page::{InspectedPage, LoginActKind},
-        profiles::{ProfileName, ProfileRef, ProfileSelection},
-        viewport::Viewport,
     },
     control::{
         auth_connections::{
@@ -29,7 +28,7 @@ use crate::{
             },
             sites::ConnectionSites,
         },
-        browsers::{BrowserError, BrowserProfileError, NewBrowser},
+        browsers::{BrowserError, BrowserProfileError},
         credentials::{
             CredentialError,
             fill::FillPageError,
@@ -42,8 +41,6 @@ use crate::{
     },
 };
 
-/// The idle time after which the browser of a login ends that nothing drives any more.
-const BROWSER_TIMEOUT_SECONDS: u32 = 300;
 /// The delay before a browser is requested again.
 const START_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The delay before something is read again that is not available.
@@ -52,8 +49,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The wait of such a look for the page to be at rest, in milliseconds.
 const WATCH_WAIT_MS: u32 = 1000;
-/// The tag of a login's browser.
-const CONNECTION_TAG: &str = "auth_connection";
 
 /// The knowledge of a driver beside the row of its flow. Another driver finds it out again.
 #[derive(Default)]
@@ -166,20 +161,7 @@ impl<'a> Action<'a> {
         let profile = profile_of(self.connection).ok_or(BrowserError::NotFound)?;
         let found = parts.profiles.find_or_create(project, &profile).await;
         found.map_err(BrowserProfileError::Load)?;
-        let new = NewBrowser {
-            name: None,
-            // A person may have to act in the live view.
-            headless: false,
-            kiosk_mode: false,
-            timeout_seconds: BROWSER_TIMEOUT_SECONDS,
-            viewport: Viewport::default(),
-            start_url: None,
-            tags: [(CONNECTION_TAG.to_owned(), self.connection.id.to_string())].into(),
-            profile: Some(ProfileSelection {
-                profile,
-                save_changes: false,
-            }),
-        };
+        let new = new_browser(self.connection, profile);
         let creation = Some(creation_of(self.row));
         let row = parts.browsers.create(project, new, creation).await?;
         Ok(row.id)
@@ -427,12 +409,6 @@ fn is_temporary_failure(error: &MaterialError) -> bool {
     )
 }
 
-/// Returns the profile of a connection, if its stored name is one.
-pub(super) fn profile_of(connection: &AuthConnectionRow) -> Option<ProfileRef> {
-    let name = ProfileName::parse(connection.profile_name.clone());
-    name.ok().map(ProfileRef::Name)
-}
-
 /// Returns the idempotency key of the browser of a flow.
 pub(super) fn creation_of(row: &AuthFlowRow) -> Creation {
     Creation {
@@ -450,19 +426,4 @@ fn field_name(kind: FieldKind, value_name: &str) -> String {
             value_name.to_owned()
         }
     }
-}
-
-/// Returns whether a browser may be available soon.
-fn is_temporary(error: &BrowserError) -> bool {
-    matches!(
-        error,
-        BrowserError::LimitReached(_)
-            | BrowserError::ProjectLimitReached(_)
-            | BrowserError::NoHostReady
-            | BrowserError::HostStart(_)
-            | BrowserError::NotReady(_)
-            | BrowserError::Store(_)
-            | BrowserError::Profile(_)
-            | BrowserError::IdempotencyKeyInFlight
-    )
 }

@@ -6,6 +6,7 @@
 //! - [`actions`]: performs one action. [`steps`]: those that enter no value. [`page`]: the page in
 //!   front, through the agent.
 //! - [`adoption`]: continues the flows of processes that have ended.
+//! - [`browser`]: the browsers of logins.
 //! - [`saving`], [`recording`]: what remains of a login.
 //! - [`exchange`]: the codes of the hosted login page.
 //! - [`answers`]: the values of the person, sealed.
@@ -38,6 +39,7 @@ use crate::{
 mod actions;
 mod adoption;
 mod answers;
+mod browser;
 mod driver;
 mod exchange;
 mod page;
@@ -46,8 +48,10 @@ mod saving;
 mod service;
 mod steps;
 
+pub(super) use browser::{is_temporary, new_browser, profile_of};
 pub use exchange::ExchangeAttempt;
 use exchange::ExchangeLimits;
+pub(super) use page::{LoginPage, PageError};
 pub use service::{BegunLogin, LoginError};
 
 /// The service of logins. Clones share its state.
@@ -87,5 +91,10 @@ impl Logins {
                 exchanges: ExchangeLimits::default(),
             }),
         }
+    }
+
+    /// Returns the services that a login uses.
+    pub(super) fn parts(&self) -> &LoginParts {
+        &self.inner.parts
     }
 }

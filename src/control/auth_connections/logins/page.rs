@@ -39,7 +39,7 @@ const ACT_ATTEMPTS: usize = 3;
 
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PageError {
+pub(in crate::control::auth_connections) enum PageError {
     #[error("the browser is lost")]
     BrowserLost,
 }
@@ -54,27 +54,32 @@ pub(super) enum Click {
 }
 
 /// The page in front of a browser.
-pub(super) struct LoginPage<'a> {
-    pub(super) browsers: &'a Browsers,
-    pub(super) project: &'a ProjectId,
-    pub(super) browser: Arc<BrowserHandle>,
+pub(in crate::control::auth_connections) struct LoginPage<'a> {
+    pub(in crate::control::auth_connections) browsers: &'a Browsers,
+    pub(in crate::control::auth_connections) project: &'a ProjectId,
+    pub(in crate::control::auth_connections) browser: Arc<BrowserHandle>,
     /// The run of Chromium at the beginning of the login.
-    pub(super) run: BrowserRun,
-    pub(super) sites: ConnectionSites<'a>,
+    pub(in crate::control::auth_connections) run: BrowserRun,
+    pub(in crate::control::auth_connections) sites: ConnectionSites<'a>,
     /// Values that were entered. No text of a page contains them.
-    pub(super) redacted: Vec<SecretString>,
-    pub(super) allow_http: bool,
+    pub(in crate::control::auth_connections) redacted: Vec<SecretString>,
+    pub(in crate::control::auth_connections) allow_http: bool,
 }
 
 impl LoginPage<'_> {
     /// Begins to open a page.
-    pub(super) async fn open(&self, url: &str) -> Result<(), PageError> {
+    pub(in crate::control::auth_connections) async fn open(
+        &self,
+        url: &str,
+    ) -> Result<(), PageError> {
         let lease = self.browser.lease();
         self.repeat(|| lease.open_login(url)).await
     }
 
     /// Describes the page once it is at rest, or as it is after a while.
-    pub(super) async fn settled(&self) -> Result<InspectedPage, PageError> {
+    pub(in crate::control::auth_connections) async fn settled(
+        &self,
+    ) -> Result<InspectedPage, PageError> {
         self.response_to(None).await
     }
 

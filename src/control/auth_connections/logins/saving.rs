@@ -5,12 +5,7 @@ use std::time::Duration;
 use chrono::Utc;
 use tokio::time::sleep;
 
-use super::{
-    Inner,
-    actions::{Action, profile_of},
-    answers,
-    page::PageError,
-};
+use super::{Inner, actions::Action, answers, browser::profile_of, page::PageError};
 use crate::{
     api::{
         credentials::{

@@ -1,7 +1,7 @@
 //! Begins logins, and passes on what the person answers.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
@@ -77,43 +77,75 @@ impl Logins {
         key: &str,
     ) -> Result<BegunLogin, LoginError> {
         let handoff_code = generate_code();
-        let store = &self.inner.parts.store;
         let now = Utc::now();
-        let settings = FlowSettings {
-            flow_type: match connection.last_auth_at {
-                None => FlowType::Login,
-                Some(_) => FlowType::Reauth,
-            },
-            is_attended: true,
-            save_credentials: connection.settings.save_credentials,
+        let begun = begin_flow(connection, true, now);
+        let handoff = HandoffCode {
+            digest: digest_of(handoff_code.expose_secret()),
+            expires_at: now + HANDOFF_LIFETIME,
         };
-        let begun = Flow::begin(FlowId::generate(), settings, now);
         let row = AuthFlowRow {
+            started_by: Some(key.to_owned()),
+            handoff: Some(handoff),
+            record_session: record_session.unwrap_or(connection.settings.record_session),
+            ..self.new_row(connection, &begun, now)
+        };
+        self.start(&row, &begun).await?;
+        Ok(BegunLogin { row, handoff_code })
+    }
+
+    /// Begins to log a connection in without a person. Returns the id of the login.
+    pub(in crate::control::auth_connections) async fn begin_unattended(
+        &self,
+        connection: &AuthConnectionRow,
+    ) -> Result<FlowId, LoginError> {
+        let now = Utc::now();
+        let begun = begin_flow(connection, false, now);
+        let row = self.new_row(connection, &begun, now);
+        self.start(&row, &begun).await?;
+        Ok(row.id().clone())
+    }
+
+    /// Returns whether a login of a connection is in progress.
+    pub(in crate::control::auth_connections) async fn is_in_progress(
+        &self,
+        connection: &AuthConnectionId,
+    ) -> Result<bool, StoreError> {
+        let active = self.inner.parts.store.active_auth_flow(connection).await?;
+        Ok(active.is_some())
+    }
+
+    fn new_row(
+        &self,
+        connection: &AuthConnectionRow,
+        begun: &Transition,
+        now: DateTime<Utc>,
+    ) -> AuthFlowRow {
+        AuthFlowRow {
             project_id: connection.project_id.clone(),
             connection_id: connection.id.clone(),
             flow: begun.flow.clone(),
             version: 1,
             page_mark: None,
             answers: None,
-            started_by: Some(key.to_owned()),
-            handoff: Some(HandoffCode {
-                digest: digest_of(handoff_code.expose_secret()),
-                expires_at: now + HANDOFF_LIFETIME,
-            }),
-            record_session: record_session.unwrap_or(connection.settings.record_session),
+            started_by: None,
+            handoff: None,
+            record_session: connection.settings.record_session,
             replay_id: None,
-            driver: store.process(),
+            driver: self.inner.parts.store.process(),
             created_at: now,
             ended_at: None,
-        };
-        let created = store.create_auth_flow(&row, &begun).await;
+        }
+    }
+
+    async fn start(&self, row: &AuthFlowRow, begun: &Transition) -> Result<(), LoginError> {
+        let created = self.inner.parts.store.create_auth_flow(row, begun).await;
         created.map_err(|error| match error {
             CreateAuthFlowError::InProgress => LoginError::InProgress,
             CreateAuthFlowError::ConnectionNotFound => LoginError::ConnectionNotFound,
             CreateAuthFlowError::Store(error) => error.into(),
         })?;
         self.spawn_driver(row.id().clone());
-        Ok(BegunLogin { row, handoff_code })
+        Ok(())
     }
 
     /// Passes an answer of the person on to the login in progress, which has to be `flow` if that
@@ -238,6 +270,18 @@ impl Logins {
         let is_selected = |row: &AuthFlowRow| flow.is_none_or(|flow| flow == row.id());
         active.filter(is_selected).ok_or(LoginError::NoneInProgress)
     }
+}
+
+fn begin_flow(connection: &AuthConnectionRow, is_attended: bool, now: DateTime<Utc>) -> Transition {
+    let settings = FlowSettings {
+        flow_type: match connection.last_auth_at {
+            None => FlowType::Login,
+            Some(_) => FlowType::Reauth,
+        },
+        is_attended,
+        save_credentials: is_attended && connection.settings.save_credentials,
+    };
+    Flow::begin(FlowId::generate(), settings, now)
 }
 
 fn generate_code() -> SecretString {

@@ -11,14 +11,14 @@ use crate::control::store::{
 
 const LIMIT: u64 = 100;
 
-async fn store() -> (TestDatabase, Store, ProjectId) {
+pub(super) async fn store() -> (TestDatabase, Store, ProjectId) {
     let database = TestDatabase::create();
     let store = database.open().await;
     let project = store.default_project("default", Utc::now()).await.unwrap();
     (database, store, project.id)
 }
 
-fn row(project: &ProjectId, domain: &str, profile: &str) -> AuthConnectionRow {
+pub(super) fn row(project: &ProjectId, domain: &str, profile: &str) -> AuthConnectionRow {
     let now = from_millis(1_700_000_000_123).unwrap();
     AuthConnectionRow {
         id: AuthConnectionId::generate(),
@@ -43,15 +43,16 @@ fn row(project: &ProjectId, domain: &str, profile: &str) -> AuthConnectionRow {
         revision: 1,
         created_at: now,
         updated_at: now,
+        health: ConnectionHealth::default(),
     }
 }
 
-async fn created(store: &Store, row: AuthConnectionRow) -> AuthConnectionRow {
+pub(super) async fn created(store: &Store, row: AuthConnectionRow) -> AuthConnectionRow {
     store.create_auth_connection(&row, LIMIT).await.unwrap();
     row
 }
 
-async fn found(store: &Store, row: &AuthConnectionRow) -> AuthConnectionRow {
+pub(super) async fn found(store: &Store, row: &AuthConnectionRow) -> AuthConnectionRow {
     let found = store.find_auth_connection(&row.project_id, &row.id).await;
     found.unwrap().unwrap()
 }
@@ -84,6 +85,7 @@ async fn row_is_stored_and_its_settings_are_replaced() {
             row.settings.health_checks ^= true;
             row.revision += 1;
             assert!(store.update_auth_connection(&row).await.unwrap());
+            row.health.revision += 1;
             assert_eq!(found(&store, &row).await, row);
         }
     }
@@ -97,6 +99,7 @@ async fn change_of_an_earlier_revision_is_not_stored() {
     next.revision += 1;
     next.settings.health_check_interval = 60;
     assert!(store.update_auth_connection(&next).await.unwrap());
+    next.health.revision += 1;
     let mut late = next.clone();
     late.settings.health_check_interval = 61;
     assert!(!store.update_auth_connection(&late).await.unwrap());

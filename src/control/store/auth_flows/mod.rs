@@ -13,9 +13,10 @@ use sea_orm::{
 };
 
 use super::{
-    Hint, Store, StoreError, UniqueConstraint, corrupt,
+    Hint, Store, StoreError, UniqueConstraint,
+    auth_connections::{begin_login, record_failed_reauth, record_login},
+    corrupt,
     entity::{
-        auth_connection,
         auth_flow::{self, Column},
         auth_flow_state,
     },
@@ -23,11 +24,7 @@ use super::{
     webhooks::events::{RecordedEvents, record_login_ended},
 };
 use crate::{
-    api::{
-        auth_connections::AuthConnectionStatus,
-        auth_flow::FlowStatus,
-        ids::{AuthConnectionId, FlowId},
-    },
+    api::ids::{AuthConnectionId, FlowId},
     control::auth_connections::flow::{Flow, Transition},
 };
 
@@ -40,6 +37,7 @@ mod timeline;
 pub use changes::FlowChanges;
 pub use rows::{AuthFlowRow, FlowStateRow, HandoffCode, SealedAnswers};
 pub use timeline::{AuthTimelineListing, AuthTimelineRow};
+pub(super) use timeline::{insert as insert_timeline_entry, name_of, of_name};
 
 /// Why a login flow was not created.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +71,8 @@ impl Store {
     ) -> Result<(), CreateAuthFlowError> {
         let model = row.to_model()?;
         let transaction = self.writer.begin().await.map_err(StoreError::from)?;
-        if !lock_connection(&transaction, &row.connection_id).await? {
+        let is_attended = row.flow.settings().is_attended;
+        if !begin_login(&transaction, &row.connection_id, is_attended).await? {
             return Err(CreateAuthFlowError::ConnectionNotFound);
         }
         let model = auth_flow::ActiveModel::from(model).reset_all();
@@ -113,13 +112,10 @@ impl Store {
             return Ok(None);
         }
         record(&transaction, &next, Some(&before), transition).await?;
-        let mut events = RecordedEvents::default();
-        if ends {
-            if next.flow.status() == FlowStatus::Success {
-                record_login(&transaction, &next, now).await?;
-            }
-            events = record_login_ended(&transaction, &next).await?;
-        }
+        let events = match ends {
+            true => record_end(&transaction, &next, now).await?,
+            false => RecordedEvents::default(),
+        };
         self.commit_with_events(transaction, events).await?;
         self.flow_changed(next.id());
         Ok(Some(next))
@@ -343,44 +339,21 @@ async fn record(
     Ok(())
 }
 
-/// Records that the profile of a connection is logged in.
-async fn record_login(
+/// Records the end of a flow with the connection.
+async fn record_end(
     transaction: &DatabaseTransaction,
     row: &AuthFlowRow,
     now: DateTime<Utc>,
-) -> Result<(), StoreError> {
-    use auth_connection::Column;
-    let now = to_millis(now);
-    let state = row.flow.state();
-    let browser = row.flow.browser().map(ToString::to_string);
-    auth_connection::Entity::update_many()
-        .col_expr(
-            Column::Status,
-            Expr::value(AuthConnectionStatus::Authenticated.as_str()),
-        )
-        .col_expr(Column::PostLoginUrl, Expr::value(state.post_login_url))
-        .col_expr(Column::LastAuthAt, Expr::value(now))
-        .col_expr(Column::LastAuthCheckAt, Expr::value(now))
-        .col_expr(Column::BrowserId, Expr::value(browser))
-        .filter(Column::Id.eq(row.connection_id.as_str()))
-        .exec(transaction)
-        .await?;
-    Ok(())
-}
-
-/// Keeps a connection from being deleted until the commit. Returns whether there is one.
-async fn lock_connection(
-    transaction: &DatabaseTransaction,
-    id: &AuthConnectionId,
-) -> Result<bool, StoreError> {
-    use auth_connection::Column;
-    // An update without effect locks the row, unlike a query.
-    let locked = auth_connection::Entity::update_many()
-        .col_expr(Column::Status, Expr::col(Column::Status))
-        .filter(Column::Id.eq(id.as_str()))
-        .exec(transaction)
-        .await?;
-    Ok(locked.rows_affected > 0)
+) -> Result<RecordedEvents, StoreError> {
+    let ended = record_login_ended(transaction, row).await?;
+    let changed = match row.flow.error_code() {
+        None => record_login(transaction, row, now).await?,
+        Some(error) if !row.flow.settings().is_attended => {
+            record_failed_reauth(transaction, row, error, now).await?
+        }
+        Some(_) => RecordedEvents::default(),
+    };
+    Ok(ended.and(changed))
 }
 
 /// Deletes the flows and the timeline of a connection that is being deleted. Returns the flow that

@@ -5,14 +5,17 @@ use chrono::TimeDelta;
 use super::*;
 use crate::{
     api::{
-        auth_connections::{AuthEventStatus, AuthEventType},
+        auth_connections::{AuthConnectionStatus, AuthEventStatus, AuthEventType},
         auth_flow::{FlowErrorCode, FlowStep, FlowType},
         ids::{AuthTimelineId, BrowserId, ProjectId, ReplayId},
     },
     control::{
-        auth_connections::flow::{FlowEvent, FlowSettings},
+        auth_connections::{
+            flow::{FlowEvent, FlowSettings},
+            health::ConnectionHealth,
+        },
         store::{
-            AuthConnectionRow, AuthConnectionSettings,
+            AuthConnectionRow, AuthConnectionSettings, HealthChange,
             entity::auth_timeline_entry,
             from_millis,
             test_database::{TestDatabase, explain, is_sorting},
@@ -58,6 +61,12 @@ impl Fixture {
         advanced.unwrap().unwrap()
     }
 
+    async fn connection(&self) -> AuthConnectionRow {
+        let AuthConnectionRow { project_id, id, .. } = &self.connection;
+        let found = self.store.find_auth_connection(project_id, id).await;
+        found.unwrap().unwrap()
+    }
+
     async fn found(&self, id: &FlowId) -> AuthFlowRow {
         self.store.find_auth_flow(id).await.unwrap().unwrap()
     }
@@ -88,6 +97,7 @@ fn connection(project: &ProjectId, domain: &str) -> AuthConnectionRow {
         revision: 1,
         created_at: now,
         updated_at: now,
+        health: ConnectionHealth::default(),
     }
 }
 
@@ -388,4 +398,59 @@ async fn timeline_is_read_with_an_index() {
         let plan = explain(&fixture.store.db, query.build(database)).await;
         assert!(!is_sorting(&plan), "{plan}");
     }
+}
+
+/// A login without a person, which is due.
+async fn due_reauth(fixture: &Fixture) -> (AuthFlowRow, Transition) {
+    let settings = FlowSettings {
+        flow_type: FlowType::Reauth,
+        is_attended: false,
+        save_credentials: false,
+    };
+    let begun = Flow::begin(FlowId::generate(), settings, now());
+    let (row, _) = self::begun(&fixture.connection);
+    let row = AuthFlowRow {
+        flow: begun.flow.clone(),
+        answers: None,
+        handoff: None,
+        started_by: None,
+        ..row
+    };
+    let before = fixture.connection().await;
+    let change = HealthChange {
+        health: ConnectionHealth {
+            reauth_at: Some(now()),
+            ..before.health.clone()
+        },
+        status: AuthConnectionStatus::NeedsAuth,
+        check: None,
+        before,
+    };
+    let changed = fixture.store.change_auth_health(change).await;
+    assert!(changed.unwrap().is_some());
+    (row, begun)
+}
+
+#[tokio::test]
+async fn login_without_a_person_is_due_again_after_a_failure() {
+    let fixture = Fixture::create().await;
+    let (row, begun) = due_reauth(&fixture).await;
+    fixture.store.create_auth_flow(&row, &begun).await.unwrap();
+    let health = fixture.connection().await.health;
+    assert_eq!((health.reauth_at, health.reauth_failures), (None, 0));
+    fixture.apply(row, FlowEvent::BrowserLost).await;
+    let failed = fixture.connection().await;
+    assert_eq!(failed.status, AuthConnectionStatus::NeedsAuth);
+    assert_eq!(failed.health.reauth_failures, 1);
+    assert!(failed.health.reauth_at.is_some_and(|at| at > now()));
+    assert!(failed.health.reauth_failing_since.is_some());
+}
+
+#[tokio::test]
+async fn failed_login_with_a_person_leaves_the_schedule() {
+    let fixture = Fixture::create().await;
+    let before = fixture.connection().await;
+    let row = fixture.begin().await;
+    fixture.apply(row, FlowEvent::Canceled).await;
+    assert_eq!(fixture.connection().await, before);
 }

@@ -168,7 +168,7 @@ pub(super) fn page_of(
         .limit(listing.limit + 1))
 }
 
-pub(super) async fn insert(
+pub(in crate::control::store) async fn insert(
     transaction: &DatabaseTransaction,
     row: &AuthTimelineRow,
 ) -> Result<(), StoreError> {
@@ -191,14 +191,17 @@ pub(super) async fn delete_of(
 }
 
 /// Returns the name of a value in the API, which is also that in the database.
-fn name_of(value: impl Serialize) -> Result<String, StoreError> {
+pub(in crate::control::store) fn name_of(value: impl Serialize) -> Result<String, StoreError> {
     match serde_json::to_value(value) {
         Ok(Value::String(name)) => Ok(name),
         other => Err(corrupt("name", format!("{other:?}"))),
     }
 }
 
-fn of_name<T: DeserializeOwned>(field: &'static str, name: String) -> Result<T, StoreError> {
+pub(in crate::control::store) fn of_name<T: DeserializeOwned>(
+    field: &'static str,
+    name: String,
+) -> Result<T, StoreError> {
     let value = serde_json::from_value(Value::String(name.clone()));
     value.map_err(|_| corrupt(field, name))
 }

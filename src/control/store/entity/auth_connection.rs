@@ -37,6 +37,23 @@ pub struct Model {
     pub revision: i64,
     pub created_at: i64,
     pub updated_at: i64,
+    /// The next health check.
+    pub check_at: Option<i64>,
+    /// The checks in a row that have found the profile logged out.
+    pub failed_checks: i64,
+    /// The next login without a person.
+    pub reauth_at: Option<i64>,
+    pub reauth_failures: i64,
+    pub reauth_failing_since: Option<i64>,
+    /// The error for which logins without a person were given up.
+    pub reauth_stopped: Option<String>,
+    /// The id of the cookie that ends the session.
+    pub session_cookie: Option<String>,
+    pub session_expires_at: Option<i64>,
+    /// The time at which a warning of the expiry is due.
+    pub warn_at: Option<i64>,
+    /// Grows with each change of the columns from `check_at` on.
+    pub health_revision: i64,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

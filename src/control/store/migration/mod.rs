@@ -36,6 +36,7 @@ mod m0022_auth_connections;
 mod m0023_webhooks;
 mod m0024_auth_flows;
 mod m0025_signing_keys;
+mod m0026_auth_health;
 
 pub(crate) struct Migrator;
 
@@ -68,6 +69,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0023_webhooks::Migration),
             Box::new(m0024_auth_flows::Migration),
             Box::new(m0025_signing_keys::Migration),
+            Box::new(m0026_auth_health::Migration),
         ]
     }
 }

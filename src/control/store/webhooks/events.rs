@@ -10,17 +10,18 @@ use sea_orm::{
 use super::{WebhookDeliveryRow, event_names};
 use crate::{
     api::{
+        auth_connections::AuthConnectionStatus,
         auth_flow::FlowStatus,
         ids::{BrowserId, ProfileId, ProjectId, ReplayId, WebhookEventId, WebhookId},
         webhooks::{
-            EndedBrowser, EndedLogin, EndedReplay, SavedProfile, StartedBrowser, UnsavedProfile,
-            WebhookEventData, WebhookEventType, WebhookPayload,
+            ChangedAuthConnection, EndedBrowser, EndedLogin, EndedReplay, SavedProfile,
+            StartedBrowser, UnsavedProfile, WebhookEventData, WebhookEventType, WebhookPayload,
         },
     },
     control::{
         replays::state::State,
         store::{
-            AuthFlowRow, ReplayRow, Store, StoreError, corrupt,
+            AuthConnectionRow, AuthFlowRow, ReplayRow, Store, StoreError, corrupt,
             entity::{auth_connection, browser, profile, replay, webhook, webhook_delivery},
             from_millis,
             replays::to_row,
@@ -35,6 +36,13 @@ pub(super) const MAX_PENDING: u64 = 10_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[must_use]
 pub(in crate::control::store) struct RecordedEvents(bool);
+
+impl RecordedEvents {
+    /// Returns whether one of two parts of a transaction has recorded deliveries.
+    pub(in crate::control::store) fn and(self, other: RecordedEvents) -> RecordedEvents {
+        RecordedEvents(self.0 || other.0)
+    }
+}
 
 impl Store {
     /// Commits a transaction, and makes this process deliver the events that it has recorded.
@@ -191,6 +199,45 @@ pub(in crate::control::store) async fn record_login_ended(
         session_id: flow.browser().cloned(),
     });
     record(transaction, &row.project_id, &data).await
+}
+
+/// Records the events that follow from a change of the status or of the schedule of a connection.
+pub(in crate::control::store) async fn record_auth_change(
+    transaction: &DatabaseTransaction,
+    before: &AuthConnectionRow,
+    after: &AuthConnectionRow,
+) -> Result<RecordedEvents, StoreError> {
+    use AuthConnectionStatus::{Authenticated, NeedsAuth};
+    let (old, new) = (&before.health, &after.health);
+    let was_warned = old.warn_at.is_some() && new.warn_at.is_none() && old.expiry == new.expiry;
+    let is_given_up = old.reauth_stopped.is_none() && new.reauth_stopped.is_some();
+    // The first login has no failure before it.
+    let had_login = before.last_auth_at.is_some();
+    let mut events: Vec<fn(ChangedAuthConnection) -> WebhookEventData> = Vec::new();
+    match (before.status, after.status) {
+        (Authenticated, NeedsAuth) => events.push(WebhookEventData::AuthNeedsAuth),
+        (NeedsAuth, Authenticated) if had_login => events.push(WebhookEventData::AuthRecovered),
+        _ => {}
+    }
+    if is_given_up {
+        events.push(WebhookEventData::AuthReauthStopped);
+    }
+    if was_warned {
+        events.push(WebhookEventData::AuthExpiresSoon);
+    }
+    let mut recorded = RecordedEvents::default();
+    for event in events {
+        let data = event(ChangedAuthConnection {
+            connection_id: after.id.clone(),
+            domain: after.domain.clone(),
+            profile_name: after.profile_name.clone(),
+            status: after.status,
+            error_code: new.reauth_stopped.filter(|_| is_given_up),
+            session_expires_at: new.expiry.as_ref().map(|expiry| expiry.at.into()),
+        });
+        recorded = recorded.and(record(transaction, &after.project_id, &data).await?);
+    }
+    Ok(recorded)
 }
 
 /// Records an event of a project as a delivery to each webhook that is subscribed to it.

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::login_page::InspectedPage;
+use crate::api::{login_page::InspectedPage, time::Timestamp};
 
 /// Returns a page of the site that requests nothing, with some other parts.
-fn inspected(parts: Value) -> InspectedPage {
+pub(in crate::control::auth_connections) fn inspected(parts: Value) -> InspectedPage {
     let mut page = json!({
         "url": "https://shop.test/login",
         "url_digest": "a",
@@ -34,7 +34,7 @@ fn inspected(parts: Value) -> InspectedPage {
 }
 
 /// Returns a field with a selector, with some other parts.
-fn inspected_field(kind: &str, parts: Value) -> Value {
+pub(in crate::control::auth_connections) fn inspected_field(kind: &str, parts: Value) -> Value {
     let mut field = json!({
         "name": kind,
         "kind": kind,
@@ -51,7 +51,7 @@ fn inspected_field(kind: &str, parts: Value) -> Value {
     field
 }
 
-fn inspected_choice(kind: &str, parts: Value) -> Value {
+pub(in crate::control::auth_connections) fn inspected_choice(kind: &str, parts: Value) -> Value {
     let mut choice = json!({
         "ref": "a-1",
         "kind": kind,
@@ -392,4 +392,31 @@ fn evidence_is_compared_with_the_page_before() {
         let found = evidence(&parts, None);
         assert_eq!(found, (false, false, is_member), "{parts}");
     }
+}
+
+#[test]
+fn earliest_lasting_cookie_of_the_login_has_its_expiry() {
+    let cookie = |id: &str, minutes: i64| {
+        let at = Timestamp(Utc::now() + TimeDelta::minutes(minutes));
+        json!({"id": id, "expires_at": at})
+    };
+    let with = |cookies: Vec<Value>| inspected(json!({"evidence": {"session_cookies": cookies}}));
+    let (device, old) = (cookie("device", 90), cookie("session", 100));
+    let before = PageMark::from(&with(vec![device.clone(), old.clone()]));
+    let expiry = |cookies: Vec<Value>, before| {
+        let found = convert(&with(cookies), before).unwrap().session_expiry;
+        found.map(|expiry| expiry.cookie)
+    };
+    let unchanged = vec![device.clone(), old];
+    assert_eq!(expiry(unchanged.clone(), Some(&before)), None);
+    assert_eq!(expiry(unchanged, None), None);
+    let without_expiry = json!({"id": "other"});
+    let set_again = vec![
+        device,
+        cookie("session", 500),
+        cookie("refresh", 900),
+        cookie("form", 30),
+        without_expiry,
+    ];
+    assert_eq!(expiry(set_again, Some(&before)).as_deref(), Some("session"));
 }

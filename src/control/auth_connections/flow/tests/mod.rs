@@ -6,7 +6,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::*;
 use crate::api::auth_flow::{FlowChoiceType, FlowStep, ManagedAuthState, MfaType};
 
-mod inspection;
+pub(in crate::control::auth_connections) mod inspection;
 mod interruptions;
 mod property;
 mod second_factors;
@@ -217,6 +217,7 @@ fn page() -> PageFindings {
         external: None,
         website_error: None,
         evidence: LoginEvidence::default(),
+        session_expiry: None,
     }
 }
 

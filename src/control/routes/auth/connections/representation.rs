@@ -66,6 +66,17 @@ impl ConnectionContext {
             health_check_interval: settings.health_check_interval,
             last_auth_at: row.last_auth_at.map(Timestamp::from),
             last_auth_check_at: row.last_auth_check_at.map(Timestamp::from),
+            next_auth_check_at: row
+                .health
+                .check_at
+                .filter(|_| settings.health_checks)
+                .map(Timestamp::from),
+            next_reauth_at: row
+                .health
+                .reauth_at
+                .filter(|_| settings.auto_reauth)
+                .map(Timestamp::from),
+            session_expires_at: row.health.expiry.map(|expiry| expiry.at.into()),
             browser_session_id: row.browser_id,
             flow: flow.map_or_else(AuthConnectionFlow::default, |flow| {
                 self.to_flow(flow, principal)
