@@ -160,10 +160,11 @@ impl Plan {
         (waiting_for_host, ending): (usize, usize),
     ) {
         let size = pool.size as usize;
-        let count = counted.len() + waiting_for_host;
         let in_state = |state| counted.iter().filter(move |host| host.state == state);
-        let mut surplus = count.saturating_sub(size);
         let ready = in_state(State::Ready).count();
+        // Browsers that start lease ready hosts first, which count already.
+        let count = counted.len() + waiting_for_host.saturating_sub(ready);
+        let mut surplus = count.saturating_sub(size);
         let unneeded: Vec<PoolHost> = in_state(State::Ready)
             .take(surplus)
             .map(|host| (*host).clone())

@@ -103,9 +103,9 @@ fn recycled_host_is_waited_for_and_adopted_when_it_is_ready() {
         ..Plan::default()
     };
     assert_eq!(plan_of(&pool(1), &ready, &[]), expected);
-    // It is about to be.
+    // It is about to be leased, and counts once.
     let filling = [browser(PoolBrowserState::Filling)];
-    assert_eq!(plan_of(&pool(1), &ready, &filling).adopt, 0);
+    assert_eq!(plan_of(&pool(1), &ready, &filling), Plan::default());
 }
 
 #[test]
