@@ -21,6 +21,7 @@ mod fill;
 mod fixtures;
 mod fleet;
 mod input;
+mod login;
 mod pool;
 mod process;
 mod profile;
@@ -36,7 +37,7 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 18] = [
+const SECTIONS: [&str; 19] = [
     "execute",
     "start",
     "session",
@@ -55,6 +56,7 @@ const SECTIONS: [&str; 18] = [
     "secret",
     "credential",
     "fill",
+    "login",
 ];
 
 #[tokio::main(worker_threads = 1)]
@@ -126,7 +128,8 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
             "archive" => archive::measure(figures, &agent, &site).await?,
             "secret" => secret::measure(figures).await?,
             "credential" => credential::measure(figures).await?,
-            _ => fill::measure(figures, &agent, &site).await?,
+            "fill" => fill::measure(figures, &agent, &site).await?,
+            _ => login::measure(figures, &agent).await?,
         }
     }
     agent.stop().await?;
