@@ -118,7 +118,7 @@ impl Login {
             })
         });
         let readers: Vec<_> = readers.collect();
-        // Each has begun by then.
+        // Each has polled once by then.
         sleep(period).await;
         let committed = self.cancel().await?;
         for arrival in try_join_all(readers).await? {
