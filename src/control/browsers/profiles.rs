@@ -99,6 +99,28 @@ impl Browsers {
         id_or_name: &str,
         profile: &ProfileRef,
     ) -> Result<ProfileReceipt, BrowserError> {
+        self.save_as(project, id_or_name, profile, true).await
+    }
+
+    /// Closes Chromium of an active browser, which writes all that it holds in memory, and saves it
+    /// as a new version of a profile. This is faster, and repeatable. The caller deletes the
+    /// browser, whose Chromium stays closed.
+    pub async fn close_and_save(
+        &self,
+        project: &ProjectId,
+        id: &BrowserId,
+        profile: &ProfileRef,
+    ) -> Result<ProfileReceipt, BrowserError> {
+        self.save_as(project, id.as_str(), profile, false).await
+    }
+
+    async fn save_as(
+        &self,
+        project: &ProjectId,
+        id_or_name: &str,
+        profile: &ProfileRef,
+        live: bool,
+    ) -> Result<ProfileReceipt, BrowserError> {
         let browser = self.use_active(project, id_or_name).await?;
         let activity = browser.activity().begin();
         let profiles = self.inner.profiles.clone();
@@ -106,7 +128,7 @@ impl Browsers {
         let profile = profile.map_err(BrowserProfileError::Save)?;
         let task = self.inner.shutdown.spawn(inherit(async move {
             let _activity = activity;
-            let saving = profiles.save_browser(&profile.id, browser.id(), browser.lease());
+            let saving = profiles.save_browser(&profile.id, browser.id(), browser.lease(), live);
             saving.await
         }));
         Ok(task.await?.map_err(BrowserProfileError::Save)?)

@@ -153,18 +153,24 @@ async fn archive(
 }
 
 impl Profiles {
-    /// Saves a browser that goes on as a new version of a profile.
+    /// Saves a browser as a new version of a profile. It goes on if `live` is set; otherwise its
+    /// Chromium is closed first, and stays closed.
     pub async fn save_browser(
         &self,
         profile: &ProfileId,
         browser: &BrowserId,
         lease: &Lease,
+        live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
         let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
+        let permits = match live {
+            true => &self.inner.live_saves,
+            false => &self.inner.ending_saves,
+        };
         let saving = async {
-            let _permit = self.inner.live_saves.acquire().await;
-            self.save_live(pending, lease).await
+            let _permit = permits.acquire().await;
+            self.save_now(pending, lease, live).await
         };
         observe(self.unless_stopping(saving).await, started)
     }
@@ -231,12 +237,13 @@ impl Profiles {
         observe(self.unless_stopping(saving).await, started)
     }
 
-    async fn save_live(
+    async fn save_now(
         &self,
         pending: PendingSave,
         lease: &Lease,
+        live: bool,
     ) -> Result<ProfileReceipt, ProfileError> {
-        let content = archive(lease, true).await?;
+        let content = archive(lease, live).await?;
         let (pending, archive, inspecting) = self.receive_and_inspect(pending, content).await?;
         self.store_in_background(pending, archive, inspecting).await
     }

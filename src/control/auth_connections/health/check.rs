@@ -163,7 +163,7 @@ impl HealthChecks {
         profile: &ProfileRef,
     ) {
         let browsers = &self.parts().browsers;
-        let saving = browsers.save_profile(&connection.project_id, browser.as_str(), profile);
+        let saving = browsers.close_and_save(&connection.project_id, browser, profile);
         if let Err(error) = saving.await {
             tracing::info!(connection = %connection.id, %error, "the profile of a health check is not saved");
         }

@@ -48,7 +48,7 @@ impl Action<'_> {
         };
         let browsers = &self.services.parts.browsers;
         for attempt in 1..=MAX_ATTEMPTS {
-            let saving = browsers.save_profile(&self.row.project_id, id.as_str(), &profile);
+            let saving = browsers.close_and_save(&self.row.project_id, id, &profile);
             match saving.await {
                 Ok(_) => break,
                 Err(BrowserError::NotFound) => return Err(PageError::BrowserLost),
