@@ -208,16 +208,11 @@ impl AuthConnections {
             if settings == row.settings {
                 return self.details(row).await;
             }
-            let now = Utc::now();
-            let context = ScheduleContext::new(settings.health_check_interval, now);
             let changed = AuthConnectionRow {
-                health: match affects_health(&row.settings, &settings) {
-                    true => row.health.after_change(row.status, context),
-                    false => row.health.clone(),
-                },
+                health: health_with(&row, &settings),
                 settings,
                 revision: row.revision + 1,
-                updated_at: now,
+                updated_at: Utc::now(),
                 ..row
             };
             if self.store.update_auth_connection(&changed).await? {
@@ -353,14 +348,25 @@ fn check_fixed_fields(
     Ok(())
 }
 
-/// Returns whether other settings may lead to another health, or to other times of checks.
-fn affects_health(before: &AuthConnectionSettings, after: &AuthConnectionSettings) -> bool {
-    let relevant = |settings: &AuthConnectionSettings| AuthConnectionSettings {
-        save_credentials: false,
-        record_session: false,
-        ..settings.clone()
+/// Returns the schedule of a connection with other settings. Only those of the login have a failed
+/// one be attempted again.
+fn health_with(row: &AuthConnectionRow, after: &AuthConnectionSettings) -> ConnectionHealth {
+    let before = &row.settings;
+    let context = ScheduleContext::new(after.health_check_interval, Utc::now());
+    let login = |settings: &AuthConnectionSettings| {
+        let url = settings.login_url.clone();
+        (settings.credential.clone(), url, settings.auto_reauth)
     };
-    relevant(before) != relevant(after)
+    let checks = |settings: &AuthConnectionSettings| {
+        (settings.health_checks, settings.health_check_interval)
+    };
+    if login(before) != login(after) {
+        row.health.after_change(row.status, context)
+    } else if checks(before) != checks(after) {
+        row.health.rescheduled(context)
+    } else {
+        row.health.clone()
+    }
 }
 
 /// Rejects a further domain in whose pages the stored credential would be entered, unless the

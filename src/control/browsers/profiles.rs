@@ -103,8 +103,7 @@ impl Browsers {
     }
 
     /// Closes Chromium of an active browser, which writes all that it holds in memory, and saves it
-    /// as a new version of a profile. This is faster, and repeatable. The caller deletes the
-    /// browser, whose Chromium stays closed.
+    /// as a new version of a profile. The caller deletes the browser, whose Chromium stays closed.
     pub async fn close_and_save(
         &self,
         project: &ProjectId,

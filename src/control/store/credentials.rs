@@ -380,8 +380,10 @@ impl Store {
             let names = (row.name.as_str(), name.as_str());
             rename_credential_of_connections(&transaction, &row.project_id, names).await?;
         }
-        let name = change.name.as_ref().unwrap_or(&row.name);
-        resume_reauth(&transaction, &row.project_id, name, now).await?;
+        if !change.written_fields.is_empty() {
+            let name = change.name.as_ref().unwrap_or(&row.name);
+            resume_reauth(&transaction, &row.project_id, name, now).await?;
+        }
         if change.has_new_totp_secret {
             delete_totp_step(&transaction, id.as_str()).await?;
         }

@@ -238,8 +238,6 @@ async fn expiry_of_the_session_is_known_and_announced() {
     let data = &warning.body["data"];
     assert_eq!(data["session_expires_at"], expires_at, "{data:#}");
     assert_eq!(data["status"], "AUTHENTICATED");
-    // Of a connection without checks nothing else is due.
-    kept.make_due("check_at").await;
     let patched = json!({"health_checks": true});
     let changed = dev.patch(&kept.connection.path, patched).await;
     assert!(

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 /// The number of bytes of the digest that are returned.
 const DIGEST_LENGTH: usize = 16;
 
-/// A key. A digest cannot be compared with those of guessed texts without it.
+/// A key. A digest cannot be compared with those of guessed texts without a random one.
 pub(super) struct DigestKey([u8; 32]);
 
 impl DigestKey {

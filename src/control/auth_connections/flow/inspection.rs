@@ -23,7 +23,7 @@ use crate::api::{
 };
 
 /// The shortest lifetime of a cookie whose expiry counts as that of a session.
-const MIN_SESSION_TIME: TimeDelta = TimeDelta::hours(1);
+const MIN_SESSION_INTERVAL: TimeDelta = TimeDelta::hours(1);
 
 /// The parts of a page with which later pages are compared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,7 +288,7 @@ fn to_evidence(page: &InspectedPage, before: Option<&PageMark>) -> LoginEvidence
 /// Returns the earliest expiry of the cookies that were set since the page before. One of a short
 /// time is that of a statistic or of a form, and is set again on each page.
 fn session_expiry(page: &InspectedPage, before: &PageMark) -> Option<SessionExpiry> {
-    let earliest = Utc::now() + MIN_SESSION_TIME;
+    let earliest = Utc::now() + MIN_SESSION_INTERVAL;
     let cookies = page.evidence.session_cookies.iter();
     let changed = cookies.filter(|cookie| !before.session_cookies.contains(cookie));
     let expiries = changed.filter_map(|cookie| {

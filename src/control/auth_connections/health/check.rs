@@ -44,8 +44,8 @@ impl Finding {
 }
 
 impl HealthChecks {
-    /// Opens a page for members with the profile, and saves the profile if it is logged in: many
-    /// sites replace the cookies of a session when it is used.
+    /// Opens a page for members with the profile, and saves the profile unless it is logged
+    /// out: many sites replace the cookies of a session when it is used.
     pub(super) async fn check(&self, connection: &AuthConnectionRow) -> Finding {
         let Some(profile) = profile_of(connection) else {
             return Finding::without_browser();
@@ -62,9 +62,13 @@ impl HealthChecks {
             }
             Err(_) => CheckResult::Unknown(Some(FlowErrorCode::SiteTimeout)),
         };
-        let is_logged_in = matches!(result, CheckResult::LoggedIn { .. });
+        // Also a page that shows neither may have replaced the cookies.
+        let is_used = matches!(
+            result,
+            CheckResult::LoggedIn { .. } | CheckResult::Unknown(None)
+        );
         // Otherwise another browser was saved meanwhile, whose changes are newer.
-        if is_logged_in && loaded == self.version_of(connection, &profile).await {
+        if is_used && loaded == self.version_of(connection, &profile).await {
             self.save(connection, &browser, &profile).await;
         }
         self.end(connection, &browser).await;

@@ -9,7 +9,10 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    time::sleep,
+};
 
 use self::{check::Finding, schedule::CheckResult};
 use super::{
@@ -34,7 +37,7 @@ mod verdict;
 
 pub use schedule::{ConnectionHealth, ScheduleContext};
 
-/// The interval at which is looked for what is due.
+/// The interval of the passes.
 const PASS_INTERVAL: Duration = Duration::from_secs(1);
 /// The most connections of a pass.
 const PASS_LIMIT: u64 = 100;
@@ -63,6 +66,8 @@ pub struct HealthChecks {
     connections: AuthConnections,
     /// Has a permit for each browser that may run.
     permits: Arc<Semaphore>,
+    /// Notified when a permit is available again.
+    released: Arc<Notify>,
 }
 
 impl HealthChecks {
@@ -73,13 +78,19 @@ impl HealthChecks {
             logins,
             connections,
             permits: Arc::new(Semaphore::new(max_browsers)),
+            released: Arc::default(),
         }
     }
 
     /// Does what is due, whenever this process leads, until shutdown.
     pub async fn run(self, leadership: Leadership) {
         let shutdown = self.parts().shutdown.clone();
-        while shutdown.sleep(PASS_INTERVAL).await {
+        loop {
+            tokio::select! {
+                () = shutdown.requested() => return,
+                () = self.released.notified() => {}
+                () = sleep(PASS_INTERVAL) => {}
+            }
             if leadership.leads()
                 && let Err(error) = self.pass(Utc::now()).await
             {
@@ -153,7 +164,7 @@ impl HealthChecks {
         let this = self.clone();
         self.parts().shutdown.spawn(async move {
             this.wait_until_ended(&flow).await;
-            drop(permit);
+            this.release(permit);
         });
         Ok(())
     }
@@ -192,9 +203,14 @@ impl HealthChecks {
             if !this.parts().shutdown.is_requested() {
                 this.record(row, finding, now).await;
             }
-            drop(permit);
+            this.release(permit);
         });
         Ok(())
+    }
+
+    fn release(&self, permit: OwnedSemaphorePermit) {
+        drop(permit);
+        self.released.notify_one();
     }
 
     /// Records a check, unless the connection was logged in or changed meanwhile.

@@ -31,7 +31,7 @@ const REAUTH_TIMEOUT: TimeDelta = TimeDelta::days(3);
 /// The delay before a login that has no credential is considered again.
 const NO_CREDENTIAL_DELAY: TimeDelta = TimeDelta::minutes(15);
 /// The longest time before a known expiry at which the warning is due.
-const WARNING_TIME: TimeDelta = TimeDelta::hours(24);
+const WARNING_INTERVAL: TimeDelta = TimeDelta::hours(24);
 /// The share of the lifetime of a session in which the warning is due.
 const WARNING_SHARE: i32 = 4;
 /// The delay of the check after a known expiry.
@@ -124,21 +124,14 @@ impl ConnectionHealth {
         let mut next = self.clone();
         match result {
             CheckResult::LoggedIn { expires_at } => {
-                let expiry = self.expiry.clone().zip(*expires_at);
-                let expiry = expiry.map(|(known, at)| SessionExpiry { at, ..known });
-                let next = ConnectionHealth {
-                    revision: next.revision,
-                    ..ConnectionHealth::default()
-                };
-                let next = match expiry {
-                    // The warning of this one is due, or was sent.
-                    Some(expiry) if Some(&expiry) == self.expiry.as_ref() => ConnectionHealth {
-                        expiry: Some(expiry),
-                        warn_at: self.warn_at,
-                        ..next
-                    },
-                    expiry => next.with_expiry(expiry, context),
-                };
+                // A rejected credential is not entered again because of a check.
+                (next.failed_checks, next.reauth_at) = (0, None);
+                let newer = self.expiry.clone().zip(*expires_at);
+                let newer = newer.map(|(known, at)| SessionExpiry { at, ..known });
+                // The warning of a known one is due, or was sent.
+                if newer.is_some() && newer != self.expiry {
+                    next = next.with_expiry(newer, context);
+                }
                 (Authenticated, next.with_next_check(context))
             }
             CheckResult::LoggedOut if status == Authenticated && self.failed_checks == 0 => {
@@ -148,7 +141,7 @@ impl ConnectionHealth {
             }
             CheckResult::LoggedOut => {
                 next.failed_checks = next.failed_checks.saturating_add(1);
-                if status == Authenticated {
+                if status == Authenticated && next.reauth_stopped.is_none() {
                     next.reauth_at = Some(context.now);
                 }
                 (next.expiry, next.warn_at) = (None, None);
@@ -158,9 +151,13 @@ impl ConnectionHealth {
         }
     }
 
-    /// Returns the health after a login without a person has failed.
+    /// Returns the health after a login without a person has failed. If another one is due, because
+    /// the credential has changed meanwhile, that stays so.
     #[must_use]
     pub fn after_failed_reauth(&self, error: FlowErrorCode, context: ScheduleContext) -> Self {
+        if self.reauth_at.is_some() {
+            return self.clone();
+        }
         let since = self.reauth_failing_since.unwrap_or(context.now);
         let is_given_up = needs_person(error) || context.now - since >= REAUTH_TIMEOUT;
         ConnectionHealth {
@@ -188,6 +185,15 @@ impl ConnectionHealth {
         match has_logged_in {
             true => next.with_next_check(context),
             false => next,
+        }
+    }
+
+    /// Returns the health with another interval of the checks.
+    #[must_use]
+    pub fn rescheduled(&self, context: ScheduleContext) -> Self {
+        match self.check_at {
+            Some(_) => self.clone().with_next_check(context),
+            None => self.clone(),
         }
     }
 
@@ -222,7 +228,7 @@ impl ConnectionHealth {
     fn with_expiry(self, expiry: Option<SessionExpiry>, context: ScheduleContext) -> Self {
         let warn_at = expiry.as_ref().map(|expiry| {
             let lifetime = expiry.at - context.now;
-            expiry.at - (lifetime / WARNING_SHARE).clamp(TimeDelta::zero(), WARNING_TIME)
+            expiry.at - (lifetime / WARNING_SHARE).clamp(TimeDelta::zero(), WARNING_INTERVAL)
         });
         ConnectionHealth {
             expiry,
@@ -236,7 +242,9 @@ impl ConnectionHealth {
 fn needs_person(error: FlowErrorCode) -> bool {
     matches!(
         error,
-        FlowErrorCode::CredentialRejected
+        FlowErrorCode::Canceled
+            | FlowErrorCode::RefusedBySite
+            | FlowErrorCode::CredentialRejected
             | FlowErrorCode::InputRequired
             | FlowErrorCode::ExternalActionRequired
             | FlowErrorCode::OriginNotPermitted
@@ -330,7 +338,11 @@ mod tests {
         let mut delays = Vec::new();
         let unavailable = FlowErrorCode::SiteUnavailable;
         while health.reauth_stopped.is_none() {
-            health = health.after_failed_reauth(unavailable, at(minutes));
+            let begun = ConnectionHealth {
+                reauth_at: None,
+                ..health
+            };
+            health = begun.after_failed_reauth(unavailable, at(minutes));
             let Some(next) = health.reauth_at else {
                 break;
             };
@@ -354,6 +366,20 @@ mod tests {
             (minute(5), None)
         );
         assert_eq!(stopped.after_change(Authenticated, at(5)).reauth_at, None);
+    }
+
+    #[test]
+    fn stop_outlasts_checks_and_not_a_change_during_the_login() {
+        let rejected = FlowErrorCode::CredentialRejected;
+        let stopped = logged_in().after_failed_reauth(rejected, at(0));
+        let inside = CheckResult::LoggedIn { expires_at: None };
+        let (_, inside) = stopped.after_check(NeedsAuth, &inside, at(60));
+        assert_eq!(inside.reauth_stopped, Some(rejected));
+        let (_, once) = inside.after_check(Authenticated, &CheckResult::LoggedOut, at(120));
+        let (status, twice) = once.after_check(Authenticated, &CheckResult::LoggedOut, at(121));
+        assert_eq!((status, twice.reauth_at), (NeedsAuth, None));
+        let changed = logged_in().after_change(NeedsAuth, at(5));
+        assert_eq!(changed.after_failed_reauth(rejected, at(6)), changed);
     }
 
     #[test]

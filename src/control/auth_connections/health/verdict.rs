@@ -58,7 +58,14 @@ pub(super) fn verdict(
     {
         return unknown(FlowErrorCode::RefusedBySite);
     }
-    match page.url == opened && page.http_status.is_none_or(|status| status < 400) {
+    // The cookies of other hosts are not described.
+    let is_described = found.origin == PageOrigin::Domain;
+    if is_described && expiry.is_some_and(|expiry| !has_cookie(page, &expiry.cookie)) {
+        return CheckResult::LoggedOut;
+    }
+    let has_login = page.evidence.log_in != ElementPresence::Absent;
+    let exists = page.http_status.is_none_or(|status| status < 400);
+    match page.url == opened && exists && !has_login {
         true => logged_in,
         false => CheckResult::Unknown(None),
     }
@@ -71,6 +78,11 @@ fn expiry_of(page: &InspectedPage, id: &str) -> Option<DateTime<Utc>> {
         .find(|cookie| cookie.id == id)?
         .expires_at
         .map(|at| at.0)
+}
+
+fn has_cookie(page: &InspectedPage, id: &str) -> bool {
+    let mut cookies = page.evidence.session_cookies.iter();
+    cookies.any(|cookie| cookie.id == id)
 }
 
 fn unknown(error: FlowErrorCode) -> CheckResult {
@@ -197,6 +209,10 @@ mod tests {
             ),
             (json!({"url": "https://shop.test/"}), None),
             (json!({"url": OPENED, "http_status": 404}), None),
+            (
+                json!({"url": OPENED, "evidence": {"log_in": "hidden"}}),
+                None,
+            ),
         ] {
             assert_eq!(
                 check(parts.clone(), None),
@@ -225,6 +241,8 @@ mod tests {
             CheckResult::LoggedIn { expires_at }
         );
         assert_eq!(check(parts, None), LOGGED_IN);
-        assert_eq!(check(json!({"url": OPENED}), Some(&known)), LOGGED_IN);
+        // Its cookie is gone.
+        let without = check(json!({"url": OPENED}), Some(&known));
+        assert_eq!(without, CheckResult::LoggedOut);
     }
 }

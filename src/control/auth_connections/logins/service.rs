@@ -89,11 +89,12 @@ impl Logins {
             record_session: record_session.unwrap_or(connection.settings.record_session),
             ..self.new_row(connection, &begun, now)
         };
-        self.start(&row, &begun).await?;
+        self.start(&row, &begun, None).await?;
         Ok(BegunLogin { row, handoff_code })
     }
 
-    /// Begins to log a connection in without a person. Returns the id of the login.
+    /// Begins to log a connection in without a person, unless its schedule has changed since it was
+    /// read. Returns the id of the login.
     pub(in crate::control::auth_connections) async fn begin_unattended(
         &self,
         connection: &AuthConnectionRow,
@@ -101,7 +102,8 @@ impl Logins {
         let now = Utc::now();
         let begun = begin_flow(connection, false, now);
         let row = self.new_row(connection, &begun, now);
-        self.start(&row, &begun).await?;
+        let due_in = Some(connection.health.revision);
+        self.start(&row, &begun, due_in).await?;
         Ok(row.id().clone())
     }
 
@@ -137,8 +139,14 @@ impl Logins {
         }
     }
 
-    async fn start(&self, row: &AuthFlowRow, begun: &Transition) -> Result<(), LoginError> {
-        let created = self.inner.parts.store.create_auth_flow(row, begun).await;
+    async fn start(
+        &self,
+        row: &AuthFlowRow,
+        begun: &Transition,
+        due_in: Option<u64>,
+    ) -> Result<(), LoginError> {
+        let store = &self.inner.parts.store;
+        let created = store.create_auth_flow(row, begun, due_in).await;
         created.map_err(|error| match error {
             CreateAuthFlowError::InProgress => LoginError::InProgress,
             CreateAuthFlowError::ConnectionNotFound => LoginError::ConnectionNotFound,

@@ -30,7 +30,7 @@ use crate::{
             },
             from_millis,
             projects::ACTIVE,
-            to_millis,
+            revision_column, to_millis,
             webhooks::events::{RecordedEvents, record_auth_change},
         },
     },
@@ -50,36 +50,54 @@ pub struct HealthChange {
 }
 
 impl Store {
-    /// Returns connections of active projects for which something is due, at most `limit`.
+    /// Returns connections of active projects for which something is due, at most `limit` of each
+    /// kind: warnings, logins, then checks. Skips those that a newer program has written.
     pub async fn due_auth_connections(
         &self,
         now: DateTime<Utc>,
         limit: u64,
     ) -> Result<Vec<AuthConnectionRow>, StoreError> {
         let now = to_millis(now);
-        let active = project::Entity::find()
-            .select_only()
-            .column(project::Column::Id)
-            .filter(project::Column::Status.eq(ACTIVE))
-            .into_query();
-        let check = Condition::all()
-            .add(Column::HealthChecks.eq(true))
-            .add(Column::CheckAt.lte(now));
         let reauth = Condition::all()
             .add(Column::AutoReauth.eq(true))
             .add(Column::ReauthAt.lte(now));
-        let is_due = Condition::any()
-            .add(check)
-            .add(reauth)
-            .add(Column::WarnAt.lte(now));
-        let rows = auth_connection::Entity::find()
-            .filter(is_due)
-            .filter(Column::ProjectId.in_subquery(active))
-            .order_by_asc(Column::CheckAt)
-            .limit(limit)
-            .all(&self.db)
-            .await?;
-        rows.into_iter().map(TryInto::try_into).collect()
+        let check = Condition::all()
+            .add(Column::HealthChecks.eq(true))
+            .add(Column::CheckAt.lte(now));
+        let kinds = [
+            (
+                Column::WarnAt,
+                Condition::all().add(Column::WarnAt.lte(now)),
+            ),
+            (Column::ReauthAt, reauth),
+            (Column::CheckAt, check),
+        ];
+        let mut due: Vec<AuthConnectionRow> = Vec::new();
+        for (column, is_due) in kinds {
+            let active = project::Entity::find()
+                .select_only()
+                .column(project::Column::Id)
+                .filter(project::Column::Status.eq(ACTIVE))
+                .into_query();
+            let rows = auth_connection::Entity::find()
+                .filter(is_due)
+                .filter(Column::ProjectId.in_subquery(active))
+                .order_by_asc(column)
+                .limit(limit)
+                .all(&self.db)
+                .await?;
+            for row in rows {
+                let id = row.id.clone();
+                match AuthConnectionRow::try_from(row) {
+                    Ok(row) if due.iter().any(|known| known.id == row.id) => {}
+                    Ok(row) => due.push(row),
+                    Err(error) => {
+                        tracing::warn!(connection = id, %error, "cannot read an auth connection");
+                    }
+                }
+            }
+        }
+        Ok(due)
     }
 
     /// Stores a change, with the events that follow from it. Returns the new row, or `None` if the
@@ -157,10 +175,20 @@ pub(in crate::control::store) async fn resume_reauth(
     credential: &str,
     now: DateTime<Utc>,
 ) -> Result<(), StoreError> {
+    let affected = || {
+        Condition::all()
+            .add(Column::ProjectId.eq(project.as_str()))
+            .add(Column::CredentialName.eq(credential))
+            .add(Column::Status.eq(AuthConnectionStatus::NeedsAuth.as_str()))
+    };
+    // Locks them, so that no check changes them meanwhile.
+    auth_connection::Entity::update_many()
+        .col_expr(Column::Status, Expr::col(Column::Status))
+        .filter(affected())
+        .exec(transaction)
+        .await?;
     let rows = auth_connection::Entity::find()
-        .filter(Column::ProjectId.eq(project.as_str()))
-        .filter(Column::CredentialName.eq(credential))
-        .filter(Column::Status.eq(AuthConnectionStatus::NeedsAuth.as_str()))
+        .filter(affected())
         .all(transaction)
         .await?;
     for row in rows {
@@ -257,15 +285,16 @@ async fn find(
 }
 
 /// Keeps a connection from being deleted until the commit, in which a login of it begins. One
-/// without a person is not due any more. Returns whether there is the connection.
+/// without a person has the number of the schedule in which it was due, and is not due any more.
+/// Returns whether there is the connection with that schedule.
 pub(in crate::control::store) async fn begin_login(
     transaction: &DatabaseTransaction,
     id: &AuthConnectionId,
-    is_attended: bool,
+    due_in: Option<u64>,
 ) -> Result<bool, StoreError> {
-    if is_attended {
+    let Some(revision) = due_in else {
         return lock(transaction, id).await;
-    }
+    };
     let begun = auth_connection::Entity::update_many()
         .col_expr(Column::ReauthAt, Expr::value(None::<i64>))
         .col_expr(
@@ -273,6 +302,7 @@ pub(in crate::control::store) async fn begin_login(
             Expr::col(Column::HealthRevision).add(1),
         )
         .filter(Column::Id.eq(id.as_str()))
+        .filter(Column::HealthRevision.eq(revision_column(revision)?))
         .exec(transaction)
         .await?;
     Ok(begun.rows_affected > 0)

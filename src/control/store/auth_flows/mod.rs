@@ -63,16 +63,17 @@ impl From<StoreError> for CreateAuthFlowError {
 
 impl Store {
     /// Creates the row of a flow that begins, with its first state, unless another one of its
-    /// connection is in progress.
+    /// connection is in progress. One without a person has the number of the schedule in which it
+    /// was due.
     pub async fn create_auth_flow(
         &self,
         row: &AuthFlowRow,
         begun: &Transition,
+        due_in: Option<u64>,
     ) -> Result<(), CreateAuthFlowError> {
         let model = row.to_model()?;
         let transaction = self.writer.begin().await.map_err(StoreError::from)?;
-        let is_attended = row.flow.settings().is_attended;
-        if !begin_login(&transaction, &row.connection_id, is_attended).await? {
+        if !begin_login(&transaction, &row.connection_id, due_in).await? {
             return Err(CreateAuthFlowError::ConnectionNotFound);
         }
         let model = auth_flow::ActiveModel::from(model).reset_all();

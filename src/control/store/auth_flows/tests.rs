@@ -50,7 +50,10 @@ impl Fixture {
 
     async fn begin(&self) -> AuthFlowRow {
         let (row, begun) = begun(&self.connection);
-        self.store.create_auth_flow(&row, &begun).await.unwrap();
+        self.store
+            .create_auth_flow(&row, &begun, None)
+            .await
+            .unwrap();
         row
     }
 
@@ -163,10 +166,16 @@ async fn connection_has_one_flow_in_progress() {
     let fixture = Fixture::create().await;
     let first = fixture.begin().await;
     let (second, transition) = begun(&fixture.connection);
-    let refused = fixture.store.create_auth_flow(&second, &transition).await;
+    let refused = fixture
+        .store
+        .create_auth_flow(&second, &transition, None)
+        .await;
     assert!(matches!(refused, Err(CreateAuthFlowError::InProgress)));
     fixture.apply(first, FlowEvent::Canceled).await;
-    let created = fixture.store.create_auth_flow(&second, &transition).await;
+    let created = fixture
+        .store
+        .create_auth_flow(&second, &transition, None)
+        .await;
     created.unwrap();
     let newest = fixture
         .store
@@ -175,7 +184,10 @@ async fn connection_has_one_flow_in_progress() {
     assert_eq!(newest, [second]);
     let unknown = connection(&fixture.connection.project_id, "other.example");
     let (row, transition) = begun(&unknown);
-    let refused = fixture.store.create_auth_flow(&row, &transition).await;
+    let refused = fixture
+        .store
+        .create_auth_flow(&row, &transition, None)
+        .await;
     assert!(matches!(
         refused,
         Err(CreateAuthFlowError::ConnectionNotFound)
@@ -435,7 +447,13 @@ async fn due_reauth(fixture: &Fixture) -> (AuthFlowRow, Transition) {
 async fn login_without_a_person_is_due_again_after_a_failure() {
     let fixture = Fixture::create().await;
     let (row, begun) = due_reauth(&fixture).await;
-    fixture.store.create_auth_flow(&row, &begun).await.unwrap();
+    let revision = fixture.connection().await.health.revision;
+    let stale = fixture
+        .store
+        .create_auth_flow(&row, &begun, Some(revision - 1));
+    assert!(stale.await.is_err());
+    let created = fixture.store.create_auth_flow(&row, &begun, Some(revision));
+    created.await.unwrap();
     let health = fixture.connection().await.health;
     assert_eq!((health.reauth_at, health.reauth_failures), (None, 0));
     fixture.apply(row, FlowEvent::BrowserLost).await;

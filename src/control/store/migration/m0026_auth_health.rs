@@ -37,6 +37,10 @@ impl MigrationTrait for Migration {
                 .to_owned();
             manager.alter_table(table).await?;
         }
+        // Those that are logged in are checked soon.
+        let check =
+            "UPDATE auth_connections SET check_at = last_auth_at WHERE last_auth_at IS NOT NULL";
+        manager.get_connection().execute_unprepared(check).await?;
         for (name, column) in INDEXES {
             let index = Index::create()
                 .name(name)
