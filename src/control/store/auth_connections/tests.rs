@@ -219,9 +219,9 @@ async fn profile_of_a_connection_is_not_deleted() {
 async fn lists_of_a_project_use_indexes() {
     let (_database, store, project) = store().await;
     let other = store.create_project("other", Utc::now()).await.unwrap().id;
-    let rows = (0..400).map(|number| {
+    let rows = (0..900).map(|number| {
         // PostgreSQL reads the rows of all projects if many of them are of one.
-        let project = match number % 10 {
+        let project = match number % 45 {
             0 => &project,
             _ => &other,
         };
