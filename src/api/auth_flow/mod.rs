@@ -126,6 +126,40 @@ pub struct ManagedAuthState {
     pub error_message: Option<String>,
 }
 
+/// An event of the stream of a login.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum AuthFlowEvent {
+    State(Box<ManagedAuthState>),
+    Notice(AuthFlowNotice),
+}
+
+/// An event of the stream of a login that is no state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuthFlowNotice {
+    pub event: AuthFlowNoticeName,
+    pub timestamp: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<AuthFlowNoticeError>,
+}
+
+/// The name of an event that is no state. `reset`: `Last-Event-ID` is not of this login. `error`:
+/// the stream ends for this reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthFlowNoticeName {
+    SseHeartbeat,
+    Reset,
+    Error,
+}
+
+/// The reason why a stream ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuthFlowNoticeError {
+    pub code: String,
+    pub message: String,
+}
+
 /// The name of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -61,9 +61,10 @@ pub(super) fn describe_streams(operation: &mut Operation) {
 fn event_schema(data: Ref) -> ObjectBuilder {
     let id = ObjectBuilder::new()
         .schema_type(Type::String)
-        .pattern(Some("^[0-9]+$"))
+        .pattern(Some("^([a-z]+_[0-9a-z]+:)?[0-9]+$"))
         .description(Some(
-            "The event's id, which `Last-Event-ID` continues after",
+            "The event's id, which `Last-Event-ID` continues after. Absent for an event after which \
+             no stream continues",
         ));
     let data = ObjectBuilder::new()
         .schema_type(Type::String)
@@ -73,7 +74,6 @@ fn event_schema(data: Ref) -> ObjectBuilder {
         .schema_type(Type::Object)
         .description(Some("One event of the stream. Comments keep it open."))
         .property("id", id)
-        .required("id")
         .property("data", data)
         .required("data")
 }

@@ -9,7 +9,6 @@ use axum::{
 use chrono::Utc;
 use futures::{Stream, stream};
 use http::StatusCode;
-use serde_json::json;
 use tokio::{
     sync::watch,
     time::{Interval, interval_at, sleep},
@@ -19,7 +18,9 @@ use super::{ConnectionContext, TAG};
 use crate::{
     api::{
         ErrorBody,
-        auth_flow::{FlowStatus, ManagedAuthState},
+        auth_flow::{
+            AuthFlowEvent, AuthFlowNotice, AuthFlowNoticeError, AuthFlowNoticeName, FlowStatus,
+        },
         time::Timestamp,
     },
     control::{
@@ -57,7 +58,7 @@ const MAX_STATES: u64 = 50;
         ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received"),
     ),
     responses(
-        (status = 200, body = ManagedAuthState, content_type = "text/event-stream"),
+        (status = 200, body = AuthFlowEvent, content_type = "text/event-stream"),
         (status = 204, description = "`Last-Event-ID` is the end of the login"),
         (status = 409, body = ErrorBody, description = "`no_login`: the connection has had no login yet"),
     )
@@ -90,10 +91,7 @@ pub(crate) async fn follow(
     changes.mark_changed();
     let mut pending = VecDeque::new();
     if is_reset {
-        pending.push_back(unnumbered(&json!({
-            "event": "reset",
-            "timestamp": Timestamp(Utc::now()),
-        })));
+        pending.push_back(notice(AuthFlowNoticeName::Reset, None));
     }
     let start_of_heartbeats = tokio::time::Instant::now() + HEARTBEAT_INTERVAL;
     let reader = EventReader {
@@ -144,7 +142,7 @@ impl EventReader {
             tokio::select! {
                 biased;
                 _ = self.changes.changed() => self.read().await,
-                _ = self.heartbeats.tick() => return Some(heartbeat()),
+                _ = self.heartbeats.tick() => return Some(notice(AuthFlowNoticeName::SseHeartbeat, None)),
                 () = sleep(POLL_INTERVAL) => self.read().await,
             }
         }
@@ -175,7 +173,8 @@ impl EventReader {
             };
             self.pending.push_back(SseEvent {
                 id: Some(format!("{}:{number}", self.row.id())),
-                data: serde_json::to_string(&state).unwrap_or_default(),
+                data: serde_json::to_string(&AuthFlowEvent::State(Box::new(state)))
+                    .unwrap_or_default(),
             });
         }
     }
@@ -186,26 +185,28 @@ impl EventReader {
             Ok(Some(row)) => self.row = row,
             Ok(None) => {
                 self.has_ended = true;
-                self.pending.push_back(unnumbered(&json!({
-                    "event": "error",
-                    "timestamp": Timestamp(Utc::now()),
-                    "error": {"code": "not_found", "message": "the connection was deleted"},
-                })));
+                let error = AuthFlowNoticeError {
+                    code: "not_found".to_owned(),
+                    message: "the connection was deleted".to_owned(),
+                };
+                let notice = notice(AuthFlowNoticeName::Error, Some(error));
+                self.pending.push_back(notice);
             }
             Err(error) => tracing::warn!(flow = %self.row.id(), %error, "cannot read a login"),
         }
     }
 }
 
-fn heartbeat() -> SseEvent {
-    unnumbered(&json!({"event": "sse_heartbeat", "timestamp": Timestamp(Utc::now())}))
-}
-
 /// Returns an event after which a stream is not continued.
-fn unnumbered(data: &serde_json::Value) -> SseEvent {
+fn notice(event: AuthFlowNoticeName, error: Option<AuthFlowNoticeError>) -> SseEvent {
+    let data = AuthFlowEvent::Notice(AuthFlowNotice {
+        event,
+        timestamp: Timestamp(Utc::now()),
+        error,
+    });
     SseEvent {
         id: None,
-        data: data.to_string(),
+        data: serde_json::to_string(&data).unwrap_or_default(),
     }
 }
 
