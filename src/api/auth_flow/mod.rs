@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::time::Timestamp;
+use super::{error::ErrorDetail, time::Timestamp};
 
 mod error_code;
 mod requested_input;
@@ -140,7 +140,7 @@ pub struct AuthFlowNotice {
     pub event: AuthFlowNoticeName,
     pub timestamp: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<AuthFlowNoticeError>,
+    pub error: Option<ErrorDetail>,
 }
 
 /// The name of an event that is no state. `reset`: `Last-Event-ID` is not of this login. `error`:
@@ -151,13 +151,6 @@ pub enum AuthFlowNoticeName {
     SseHeartbeat,
     Reset,
     Error,
-}
-
-/// The reason why a stream ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AuthFlowNoticeError {
-    pub code: String,
-    pub message: String,
 }
 
 /// The name of the event.

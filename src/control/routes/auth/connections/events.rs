@@ -17,10 +17,8 @@ use tokio::{
 use super::{ConnectionContext, TAG};
 use crate::{
     api::{
-        ErrorBody,
-        auth_flow::{
-            AuthFlowEvent, AuthFlowNotice, AuthFlowNoticeError, AuthFlowNoticeName, FlowStatus,
-        },
+        ErrorBody, ErrorDetail,
+        auth_flow::{AuthFlowEvent, AuthFlowNotice, AuthFlowNoticeName, FlowStatus},
         time::Timestamp,
     },
     control::{
@@ -185,7 +183,7 @@ impl EventReader {
             Ok(Some(row)) => self.row = row,
             Ok(None) => {
                 self.has_ended = true;
-                let error = AuthFlowNoticeError {
+                let error = ErrorDetail {
                     code: "not_found".to_owned(),
                     message: "the connection was deleted".to_owned(),
                 };
@@ -198,7 +196,7 @@ impl EventReader {
 }
 
 /// Returns an event after which a stream is not continued.
-fn notice(event: AuthFlowNoticeName, error: Option<AuthFlowNoticeError>) -> SseEvent {
+fn notice(event: AuthFlowNoticeName, error: Option<ErrorDetail>) -> SseEvent {
     let data = AuthFlowEvent::Notice(AuthFlowNotice {
         event,
         timestamp: Timestamp(Utc::now()),
