@@ -10,27 +10,22 @@
 //!
 //! A renewed login begins with the profile of the login before, whose session has expired.
 
-use std::{
-    fs,
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use std::{fs, path::PathBuf, time::Duration};
 
 use chrono::{DateTime, Utc};
-use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+use super::{SITE, connect, log_in, store_credential};
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Agent, Dev, EventBlocks, LoginSites, NodeLogins, Result, text, until},
+    fixtures::{Agent, Dev, LoginSites, NodeLogins, Result, text, until},
 };
 
 const ROUNDS: usize = 20;
 /// The time for the browsers that have started to come to rest.
 const REST: Duration = Duration::from_millis(500);
-const SITE: &str = "password.test";
 const BASELINE: &str = "a script of Playwright, display ready";
 
 /// The milliseconds of logins and of their parts.
@@ -106,12 +101,7 @@ impl Server {
             options.extend(["--fleet", "registered", "--agents", "1"]);
         }
         let dev = Dev::start_with(&state, &options, None).await?;
-        let credential = json!({
-            "name": SITE,
-            "domain": SITE,
-            "values": {"username": sites.ada.user, "password": sites.ada.password},
-        });
-        dev.http.post("/credentials", &credential).await?;
+        store_credential(&dev, sites).await?;
         Ok(Self {
             dev,
             state,
@@ -120,14 +110,8 @@ impl Server {
     }
 
     async fn measure(&self, pair: &mut Pair, sites: &LoginSites, round: usize) -> Result<()> {
-        let connection = json!({
-            "domain": SITE,
-            "profile_name": format!("round-{round}"),
-            "login_url": sites.secure_url(SITE, "/login"),
-            "credential": {"name": SITE},
-        });
-        let created = self.dev.http.post("/auth/connections", &connection).await?;
-        let path = format!("/auth/connections/{}", text(&created, "id")?);
+        let settings = json!({ "profile_name": format!("round-{round}") });
+        let path = connect(&self.dev, sites, settings).await?;
         for measured in [&mut pair.first, &mut pair.renewed] {
             self.wait_for_host().await?;
             sleep(REST).await;
@@ -139,22 +123,13 @@ impl Server {
     }
 
     async fn log_in(&self, measured: &mut Measured, path: &str) -> Result<()> {
-        let (start, began_at) = (Instant::now(), Utc::now());
-        let http = &self.dev.http;
-        http.post(&format!("{path}/login"), &json!({})).await?;
-        let events = http.request(Method::GET, &format!("{path}/events"));
-        let mut events = EventBlocks::open(events).await;
-        let mut states: Vec<Value> = Vec::new();
-        let mut elapsed = start.elapsed();
-        while let Some((_, event)) = events.next().await {
-            elapsed = start.elapsed();
-            states.push(event);
-        }
-        let ended = states.pop().filter(|last| last["flow_status"] == "SUCCESS");
+        let began_at = Utc::now();
+        let (mut states, elapsed) = log_in(&self.dev, path).await?;
+        let ended = states.pop();
         // The site acts for the first time when its page is opened.
         let opened = states.iter().find(|state| state["who"] == "site");
         let (Some(ended), Some(opened), Some(saving)) = (ended, opened, states.last()) else {
-            return Err(format!("the login did not succeed: {states:#?}").into());
+            return Err(format!("the login has too few states: {states:#?}").into());
         };
         let [opened_at, saving_at, ended_at] =
             [time_of(opened)?, time_of(saving)?, time_of(&ended)?];

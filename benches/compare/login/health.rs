@@ -10,14 +10,14 @@ use nix::{
     sched::{CpuSet, sched_getaffinity, sched_setaffinity},
     unistd::Pid,
 };
-use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
+use super::{connect, log_in, store_credential};
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{Dev, EventBlocks, LoginSites, Result, text},
+    fixtures::{Dev, LoginSites, Result, text},
 };
 
 const CONNECTIONS: usize = 40;
@@ -25,7 +25,6 @@ const CONNECTIONS: usize = 40;
 const CHECK_INTERVAL_SECONDS: u64 = 60;
 /// The checks that are counted.
 const CHECKS: usize = 60;
-const SITE: &str = "password.test";
 const READ_INTERVAL: Duration = Duration::from_secs(1);
 
 pub async fn measure(figures: &mut Figures) -> Result<()> {
@@ -41,15 +40,16 @@ pub async fn measure(figures: &mut Figures) -> Result<()> {
     let dev = Dev::start_with(&state, &options, None).await;
     sched_setaffinity(this_thread(), &all)?;
     let dev = dev?;
-    let credential = json!({
-        "name": SITE,
-        "domain": SITE,
-        "values": {"username": sites.ada.user, "password": sites.ada.password},
-    });
-    dev.http.post("/credentials", &credential).await?;
+    store_credential(&dev, &sites).await?;
     let mut paths = Vec::new();
     for number in 0..CONNECTIONS {
-        paths.push(log_in(&dev, &sites, number).await?);
+        let settings = json!({
+            "profile_name": format!("checked-{number}"),
+            "health_check_interval": CHECK_INTERVAL_SECONDS,
+        });
+        let path = connect(&dev, &sites, settings).await?;
+        log_in(&dev, &path).await?;
+        paths.push(path);
     }
     let (per_hour, durations) = count(&dev, &paths).await?;
     figures.alone("health checks of one core", "per h", per_hour);
@@ -59,30 +59,6 @@ pub async fn measure(figures: &mut Figures) -> Result<()> {
 
 const fn this_thread() -> Pid {
     Pid::from_raw(0)
-}
-
-/// Creates a connection and logs it in. Returns its path.
-async fn log_in(dev: &Dev, sites: &LoginSites, number: usize) -> Result<String> {
-    let connection = json!({
-        "domain": SITE,
-        "profile_name": format!("checked-{number}"),
-        "login_url": sites.secure_url(SITE, "/login"),
-        "credential": {"name": SITE},
-        "health_check_interval": CHECK_INTERVAL_SECONDS,
-    });
-    let created = dev.http.post("/auth/connections", &connection).await?;
-    let path = format!("/auth/connections/{}", text(&created, "id")?);
-    dev.http.post(&format!("{path}/login"), &json!({})).await?;
-    let events = dev.http.request(Method::GET, &format!("{path}/events"));
-    let mut events = EventBlocks::open(events).await;
-    let mut last = Value::Null;
-    while let Some((_, event)) = events.next().await {
-        last = event;
-    }
-    match last["flow_status"] == "SUCCESS" {
-        true => Ok(path),
-        false => Err(format!("the login did not succeed: {last:#}").into()),
-    }
 }
 
 /// Returns the rate of the next checks, and their durations.
