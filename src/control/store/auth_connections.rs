@@ -281,16 +281,25 @@ impl Store {
         &self,
         row: &AuthConnectionRow,
     ) -> Result<bool, StoreError> {
-        let changed = row.to_model()?;
-        let updated = auth_connection::Entity::update_many()
-            .col_expr(Column::CredentialName, Expr::value(changed.credential_name))
+        let mut changed = row.to_model()?;
+        let update = auth_connection::Entity::update_many()
+            .col_expr(
+                Column::CredentialName,
+                Expr::value(changed.credential_name.clone()),
+            )
             .col_expr(
                 Column::CredentialProvider,
-                Expr::value(changed.credential_provider),
+                Expr::value(changed.credential_provider.clone()),
             )
-            .col_expr(Column::CredentialPath, Expr::value(changed.credential_path))
-            .col_expr(Column::AllowedDomains, Expr::value(changed.allowed_domains))
-            .col_expr(Column::LoginUrl, Expr::value(changed.login_url))
+            .col_expr(
+                Column::CredentialPath,
+                Expr::value(changed.credential_path.clone()),
+            )
+            .col_expr(
+                Column::AllowedDomains,
+                Expr::value(changed.allowed_domains.clone()),
+            )
+            .col_expr(Column::LoginUrl, Expr::value(changed.login_url.clone()))
             .col_expr(Column::HealthChecks, Expr::value(changed.health_checks))
             .col_expr(
                 Column::HealthCheckIntervalSeconds,
@@ -304,21 +313,9 @@ impl Store {
             .col_expr(Column::RecordSession, Expr::value(changed.record_session))
             .col_expr(Column::Revision, Expr::value(changed.revision))
             .col_expr(Column::UpdatedAt, Expr::value(changed.updated_at))
-            .col_expr(Column::CheckAt, Expr::value(changed.check_at))
-            .col_expr(Column::ReauthAt, Expr::value(changed.reauth_at))
-            .col_expr(Column::ReauthFailures, Expr::value(changed.reauth_failures))
-            .col_expr(
-                Column::ReauthFailingSince,
-                Expr::value(changed.reauth_failing_since),
-            )
-            .col_expr(Column::ReauthStopped, Expr::value(changed.reauth_stopped))
-            .col_expr(
-                Column::HealthRevision,
-                Expr::value(changed.health_revision + 1),
-            )
-            .filter(Column::Id.eq(changed.id))
-            .filter(Column::Revision.eq(changed.revision - 1))
-            .filter(Column::HealthRevision.eq(changed.health_revision))
+            .filter(Column::Revision.eq(changed.revision - 1));
+        changed.health_revision += 1;
+        let updated = health::with_schedule(update, changed)
             .exec(&self.writer)
             .await?;
         Ok(updated.rows_affected > 0)

@@ -332,4 +332,4 @@ impl Flow {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(in crate::control) mod tests;

@@ -244,7 +244,7 @@ impl HealthChecks {
             before: row,
             status,
             health,
-            check: Some((now, entry)),
+            check: Some(entry),
         };
         if let Err(error) = self.parts().store.change_auth_health(change).await {
             // Another process repeats the check.

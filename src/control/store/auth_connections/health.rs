@@ -5,7 +5,8 @@
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ColumnTrait, Condition, ConnectionTrait, DatabaseTransaction, EntityTrait, ExprTrait,
-    QueryFilter, QueryOrder, QuerySelect, QueryTrait, TransactionTrait, sea_query::Expr,
+    QueryFilter, QueryOrder, QuerySelect, QueryTrait, TransactionTrait, UpdateMany,
+    sea_query::Expr,
 };
 
 use super::AuthConnectionRow;
@@ -45,8 +46,8 @@ pub struct HealthChange {
     pub before: AuthConnectionRow,
     pub status: AuthConnectionStatus,
     pub health: ConnectionHealth,
-    /// The time of a health check, with its entry of the timeline.
-    pub check: Option<(DateTime<Utc>, AuthTimelineRow)>,
+    /// The entry of a health check in the timeline.
+    pub check: Option<AuthTimelineRow>,
 }
 
 impl Store {
@@ -122,6 +123,16 @@ pub(in crate::control::store) async fn record_login(
     let Some(before) = find(transaction, &row.connection_id).await? else {
         return Ok(RecordedEvents::default());
     };
+    let context = ScheduleContext::new(before.settings.health_check_interval, now);
+    let change = HealthChange {
+        status: AuthConnectionStatus::Authenticated,
+        health: before
+            .health
+            .after_login(row.flow.session_expiry().cloned(), context),
+        check: None,
+        before,
+    };
+    let (_, events) = apply(transaction, change).await?;
     let browser = row.flow.browser().map(ToString::to_string);
     auth_connection::Entity::update_many()
         .col_expr(
@@ -134,16 +145,7 @@ pub(in crate::control::store) async fn record_login(
         .filter(Column::Id.eq(row.connection_id.as_str()))
         .exec(transaction)
         .await?;
-    let context = ScheduleContext::new(before.settings.health_check_interval, now);
-    let change = HealthChange {
-        status: AuthConnectionStatus::Authenticated,
-        health: before
-            .health
-            .after_login(row.flow.session_expiry().cloned(), context),
-        check: None,
-        before,
-    };
-    Ok(apply(transaction, change).await?.1)
+    Ok(events)
 }
 
 /// Records that a login without a person has failed.
@@ -181,12 +183,7 @@ pub(in crate::control::store) async fn resume_reauth(
             .add(Column::CredentialName.eq(credential))
             .add(Column::Status.eq(AuthConnectionStatus::NeedsAuth.as_str()))
     };
-    // Locks them, so that no check changes them meanwhile.
-    auth_connection::Entity::update_many()
-        .col_expr(Column::Status, Expr::col(Column::Status))
-        .filter(affected())
-        .exec(transaction)
-        .await?;
+    lock(transaction, affected()).await?;
     let rows = auth_connection::Entity::find()
         .filter(affected())
         .all(transaction)
@@ -216,7 +213,7 @@ async fn apply(
         health,
         check,
     } = change;
-    let checked_at = check.as_ref().map(|(at, _)| *at);
+    let checked_at = check.as_ref().and_then(|entry| entry.completed_at);
     let after = AuthConnectionRow {
         status,
         last_auth_check_at: checked_at.or(before.last_auth_check_at),
@@ -229,7 +226,7 @@ async fn apply(
     if !replace(transaction, &after).await? {
         return Ok((None, RecordedEvents::default()));
     }
-    if let Some((_, entry)) = &check {
+    if let Some(entry) = &check {
         insert_timeline_entry(transaction, entry).await?;
     }
     let events = record_auth_change(transaction, &before, &after).await?;
@@ -243,8 +240,22 @@ async fn replace(
     after: &AuthConnectionRow,
 ) -> Result<bool, StoreError> {
     let changed = after.to_model()?;
-    let mut update = auth_connection::Entity::update_many()
-        .col_expr(Column::Status, Expr::value(changed.status))
+    let update = auth_connection::Entity::update_many()
+        .col_expr(Column::Status, Expr::value(changed.status.clone()))
+        .col_expr(
+            Column::LastAuthCheckAt,
+            Expr::value(changed.last_auth_check_at),
+        );
+    let replaced = with_schedule(update, changed).exec(transaction).await?;
+    Ok(replaced.rows_affected > 0)
+}
+
+/// Adds the schedule of a row to its update, unless another one was stored since the one before.
+pub(super) fn with_schedule(
+    update: UpdateMany<auth_connection::Entity>,
+    changed: auth_connection::Model,
+) -> UpdateMany<auth_connection::Entity> {
+    update
         .col_expr(Column::CheckAt, Expr::value(changed.check_at))
         .col_expr(Column::FailedChecks, Expr::value(changed.failed_checks))
         .col_expr(Column::ReauthAt, Expr::value(changed.reauth_at))
@@ -260,16 +271,9 @@ async fn replace(
             Expr::value(changed.session_expires_at),
         )
         .col_expr(Column::WarnAt, Expr::value(changed.warn_at))
-        .col_expr(Column::HealthRevision, Expr::value(changed.health_revision));
-    if let Some(checked_at) = changed.last_auth_check_at {
-        update = update.col_expr(Column::LastAuthCheckAt, Expr::value(checked_at));
-    }
-    let replaced = update
+        .col_expr(Column::HealthRevision, Expr::value(changed.health_revision))
         .filter(Column::Id.eq(changed.id))
         .filter(Column::HealthRevision.eq(changed.health_revision - 1))
-        .exec(transaction)
-        .await?;
-    Ok(replaced.rows_affected > 0)
 }
 
 /// Finds a connection, and keeps others from changing it until the commit.
@@ -277,9 +281,7 @@ async fn find(
     transaction: &DatabaseTransaction,
     id: &AuthConnectionId,
 ) -> Result<Option<AuthConnectionRow>, StoreError> {
-    if !lock(transaction, id).await? {
-        return Ok(None);
-    }
+    lock(transaction, of_id(id)).await?;
     let found = auth_connection::Entity::find_by_id(id.as_str()).one(transaction);
     found.await?.map(TryInto::try_into).transpose()
 }
@@ -293,7 +295,7 @@ pub(in crate::control::store) async fn begin_login(
     due_in: Option<u64>,
 ) -> Result<bool, StoreError> {
     let Some(revision) = due_in else {
-        return lock(transaction, id).await;
+        return Ok(lock(transaction, of_id(id)).await? > 0);
     };
     let begun = auth_connection::Entity::update_many()
         .col_expr(Column::ReauthAt, Expr::value(None::<i64>))
@@ -308,15 +310,19 @@ pub(in crate::control::store) async fn begin_login(
     Ok(begun.rows_affected > 0)
 }
 
-/// Keeps a connection from being changed or deleted until the commit. Returns whether there is one.
-async fn lock(db: &impl ConnectionTrait, id: &AuthConnectionId) -> Result<bool, StoreError> {
-    // An update without effect locks the row, unlike a query.
+/// Keeps connections from being changed or deleted until the commit. Returns how many there are.
+async fn lock(db: &impl ConnectionTrait, condition: Condition) -> Result<u64, StoreError> {
+    // An update without effect locks the rows, unlike a query.
     let locked = auth_connection::Entity::update_many()
         .col_expr(Column::Status, Expr::col(Column::Status))
-        .filter(Column::Id.eq(id.as_str()))
+        .filter(condition)
         .exec(db)
         .await?;
-    Ok(locked.rows_affected > 0)
+    Ok(locked.rows_affected)
+}
+
+fn of_id(id: &AuthConnectionId) -> Condition {
+    Condition::all().add(Column::Id.eq(id.as_str()))
 }
 
 /// Returns the schedule that the columns of a row stand for.

@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         auth_connections::{
-            flow::{FlowEvent, FlowSettings},
+            flow::{FlowEvent, FlowSettings, tests::welcome},
             health::ConnectionHealth,
         },
         store::{
@@ -471,4 +471,24 @@ async fn failed_login_with_a_person_leaves_the_schedule() {
     let row = fixture.begin().await;
     fixture.apply(row, FlowEvent::Canceled).await;
     assert_eq!(fixture.connection().await, before);
+}
+
+#[tokio::test]
+async fn login_is_the_last_check_of_its_connection() {
+    let fixture = Fixture::create().await;
+    for seconds in [10, 20] {
+        let (row, begun) = begun(&fixture.connection);
+        let created = fixture.store.create_auth_flow(&row, &begun, None);
+        created.await.unwrap();
+        let row = fixture.apply(row, started()).await;
+        let row = fixture.apply(row, FlowEvent::PageFound(welcome())).await;
+        let end = now() + TimeDelta::seconds(seconds);
+        let saved = row.flow.apply(FlowEvent::Saved, end);
+        let advanced = fixture.store.advance_auth_flow(row, &saved, end).await;
+        assert!(advanced.unwrap().is_some());
+        let after = fixture.connection().await;
+        assert_eq!(after.status, AuthConnectionStatus::Authenticated);
+        assert_eq!(after.last_auth_at, Some(end));
+        assert_eq!(after.last_auth_check_at, Some(end));
+    }
 }

@@ -244,7 +244,7 @@ fn page_with_action(kind: ExternalActionKind) -> PageFindings {
 }
 
 /// Returns the page of a logged-in user.
-fn welcome() -> PageFindings {
+pub(in crate::control) fn welcome() -> PageFindings {
     PageFindings {
         url: "https://shop.test/account".to_owned(),
         evidence: LoginEvidence {

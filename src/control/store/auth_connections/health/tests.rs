@@ -144,7 +144,7 @@ async fn change_of_a_schedule_that_has_changed_is_not_stored() {
     };
     let check = |before: &AuthConnectionRow| HealthChange {
         status: AuthConnectionStatus::NeedsAuth,
-        check: Some((at(3), entry.clone())),
+        check: Some(entry.clone()),
         ..change(before, check_at(4))
     };
     let late = store.change_auth_health(check(&row)).await.unwrap();
