@@ -1,20 +1,14 @@
 //! Finds out in a browser whether a profile is logged in.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::{HealthChecks, schedule::CheckResult, verdict::verdict};
 use crate::{
-    api::{
-        auth_flow::FlowErrorCode, ids::BrowserId, login_page::InspectedPage, profiles::ProfileRef,
-    },
+    api::{auth_flow::FlowErrorCode, ids::BrowserId, profiles::ProfileRef},
     control::{
-        auth_connections::{
-            flow::{InspectionContext, PageFailure, PageFindings},
-            logins::{LoginPage, PageError, is_temporary, new_browser, profile_of},
-            sites::ConnectionSites,
-        },
+        auth_connections::logins::{PageError, create_when_available, new_browser, profile_of},
         browsers::BrowserError,
         store::AuthConnectionRow,
     },
@@ -22,8 +16,6 @@ use crate::{
 
 /// The longest time until a browser runs.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-/// The delay before a browser is requested again.
-const START_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The longest time in which a page is opened and inspected.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -51,9 +43,14 @@ impl HealthChecks {
             return Finding::without_browser();
         };
         let loaded = self.version_of(connection, &profile).await;
-        let browser = match timeout(START_TIMEOUT, self.start(connection, &profile)).await {
-            Ok(Some(browser)) => browser,
-            Ok(None) | Err(_) => return Finding::without_browser(),
+        let creating = create_when_available(|| self.create_browser(connection, &profile));
+        let browser = match timeout(START_TIMEOUT, creating).await {
+            Ok(Ok(browser)) => browser,
+            Ok(Err(error)) => {
+                tracing::warn!(connection = %connection.id, %error, "no browser for a health check");
+                return Finding::without_browser();
+            }
+            Err(_) => return Finding::without_browser(),
         };
         let result = match timeout(PAGE_TIMEOUT, self.inspect(connection, &browser)).await {
             Ok(Ok(result)) => result,
@@ -71,7 +68,8 @@ impl HealthChecks {
         if is_used && loaded == self.version_of(connection, &profile).await {
             self.save(connection, &browser, &profile).await;
         }
-        self.end(connection, &browser).await;
+        let parts = self.parts();
+        parts.end_browser(&connection.project_id, &browser).await;
         Finding {
             result,
             browser: Some(browser),
@@ -88,27 +86,15 @@ impl HealthChecks {
         found.ok().map(|row| row.version)
     }
 
-    /// Starts a browser with the profile, as soon as there is a host.
-    async fn start(
+    async fn create_browser(
         &self,
         connection: &AuthConnectionRow,
         profile: &ProfileRef,
-    ) -> Option<BrowserId> {
+    ) -> Result<BrowserId, BrowserError> {
+        let new = new_browser(connection, profile.clone());
         let browsers = &self.parts().browsers;
-        loop {
-            let new = new_browser(connection, profile.clone());
-            match browsers.create(&connection.project_id, new, None).await {
-                Ok(row) => return Some(row.id),
-                Err(error) if is_temporary(&error) => {
-                    tracing::debug!(connection = %connection.id, %error, "no browser for a health check yet");
-                    sleep(START_RETRY_DELAY).await;
-                }
-                Err(error) => {
-                    tracing::warn!(connection = %connection.id, %error, "no browser for a health check");
-                    return None;
-                }
-            }
-        }
+        let row = browsers.create(&connection.project_id, new, None).await?;
+        Ok(row.id)
     }
 
     async fn inspect(
@@ -117,47 +103,13 @@ impl HealthChecks {
         browser: &BrowserId,
     ) -> Result<CheckResult, PageError> {
         let parts = self.parts();
-        let project = &connection.project_id;
-        let (browser, run) = loop {
-            let browser = match parts.browsers.use_active(project, browser.as_str()).await {
-                Ok(browser) => browser,
-                Err(_) => return Err(PageError::BrowserLost),
-            };
-            if let Ok(run) = browser.lease().browser_run().await {
-                break (browser, run);
-            }
-            sleep(START_RETRY_DELAY).await;
-        };
-        let page = LoginPage {
-            browsers: &parts.browsers,
-            project,
-            browser,
-            run,
-            sites: ConnectionSites::of(connection),
-            redacted: Vec::new(),
-            allow_http: parts.filler.allows_http(),
-        };
+        let page = parts.page(connection, browser, None, Vec::new()).await?;
         let url = page_for_members(connection);
         page.open(&url).await?;
         let found = page.settled().await?;
+        let findings = parts.findings(connection, &found, None, &[]);
         let known = (&*url, connection.health.expiry.as_ref());
-        Ok(verdict(&found, &self.findings(connection, &found), known))
-    }
-
-    fn findings(
-        &self,
-        connection: &AuthConnectionRow,
-        page: &InspectedPage,
-    ) -> Result<PageFindings, PageFailure> {
-        let sites = ConnectionSites::of(connection);
-        let policy = &self.parts().policy;
-        let context = InspectionContext {
-            class_of: &|host| sites.origin_of(host),
-            is_internal: &|address: IpAddr| !policy.permits(address),
-            before: None,
-            identifiers: &[],
-        };
-        PageFindings::from_inspection(page, context)
+        Ok(verdict(&found, &findings, known))
     }
 
     async fn save(
@@ -170,20 +122,6 @@ impl HealthChecks {
         let saving = browsers.close_and_save(&connection.project_id, browser, profile);
         if let Err(error) = saving.await {
             tracing::info!(connection = %connection.id, %error, "the profile of a health check is not saved");
-        }
-    }
-
-    async fn end(&self, connection: &AuthConnectionRow, browser: &BrowserId) {
-        let browsers = &self.parts().browsers;
-        match browsers
-            .delete(&connection.project_id, browser.as_str())
-            .await
-        {
-            Ok(()) | Err(BrowserError::NotFound) => {}
-            // It ends when it is idle.
-            Err(error) => {
-                tracing::warn!(%browser, %error, "cannot end the browser of a health check")
-            }
         }
     }
 }

@@ -182,10 +182,7 @@ impl ConnectionHealth {
             reauth_stopped: None,
             ..self.clone()
         };
-        match has_logged_in {
-            true => next.with_next_check(context),
-            false => next,
-        }
+        next.rescheduled(context)
     }
 
     /// Returns the health with another interval of the checks.

@@ -1,7 +1,5 @@
 //! Decides from a page of the site whether the profile is logged in.
 
-use chrono::{DateTime, Utc};
-
 use super::schedule::CheckResult;
 use crate::{
     api::{
@@ -39,8 +37,12 @@ pub(super) fn verdict(
     if external == Some(ExternalActionKind::Captcha) {
         return unknown(FlowErrorCode::ExternalActionRequired);
     }
+    let cookie = expiry.and_then(|expiry| {
+        let mut cookies = page.evidence.session_cookies.iter();
+        cookies.find(|cookie| cookie.id == expiry.cookie)
+    });
     let logged_in = CheckResult::LoggedIn {
-        expires_at: expiry.and_then(|expiry| expiry_of(page, &expiry.cookie)),
+        expires_at: cookie.and_then(|cookie| Some(cookie.expires_at?.0)),
     };
     let is_visible = |presence| presence == ElementPresence::Visible;
     if is_visible(page.evidence.log_out) {
@@ -60,7 +62,7 @@ pub(super) fn verdict(
     }
     // The cookies of other hosts are not described.
     let is_described = found.origin == PageOrigin::Domain;
-    if is_described && expiry.is_some_and(|expiry| !has_cookie(page, &expiry.cookie)) {
+    if is_described && expiry.is_some() && cookie.is_none() {
         return CheckResult::LoggedOut;
     }
     let has_login = page.evidence.log_in != ElementPresence::Absent;
@@ -69,20 +71,6 @@ pub(super) fn verdict(
         true => logged_in,
         false => CheckResult::Unknown(None),
     }
-}
-
-/// Returns the present expiry of a cookie.
-fn expiry_of(page: &InspectedPage, id: &str) -> Option<DateTime<Utc>> {
-    let mut cookies = page.evidence.session_cookies.iter();
-    cookies
-        .find(|cookie| cookie.id == id)?
-        .expires_at
-        .map(|at| at.0)
-}
-
-fn has_cookie(page: &InspectedPage, id: &str) -> bool {
-    let mut cookies = page.evidence.session_cookies.iter();
-    cookies.any(|cookie| cookie.id == id)
 }
 
 fn unknown(error: FlowErrorCode) -> CheckResult {
@@ -111,7 +99,7 @@ fn requests_login(found: &PageFindings) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use chrono::{SubsecRound, TimeDelta};
+    use chrono::{SubsecRound, TimeDelta, Utc};
     use serde_json::{Value, json};
 
     use super::*;

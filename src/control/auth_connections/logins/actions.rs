@@ -1,6 +1,6 @@
 //! Performs the actions of a login in its browser.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use http::StatusCode;
 use secrecy::{ExposeSecret, SecretString};
@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::{
     Inner,
     answers::{self, Answers},
-    browser::{is_temporary, new_browser, profile_of},
+    browser::{create_when_available, new_browser, profile_of},
     page::{LoginPage, PageError, is_same_page},
     steps::{choose, click_one, follow_login_links, open_login_page, unchecked_box},
 };
@@ -21,12 +21,9 @@ use crate::{
         login_page::{InspectedPage, LoginActKind},
     },
     control::{
-        auth_connections::{
-            flow::{
-                AnswerEntry, CredentialEntry, CredentialSummary, Effect, EntryOutcome, FieldKind,
-                FlowEvent, InspectionContext, PageAction, PageFindings, PageMark, StartFailure,
-            },
-            sites::ConnectionSites,
+        auth_connections::flow::{
+            AnswerEntry, CredentialEntry, CredentialSummary, Effect, EntryOutcome, FieldKind,
+            FlowEvent, PageAction, PageMark, StartFailure,
         },
         browsers::{BrowserError, BrowserProfileError},
         credentials::{
@@ -41,8 +38,6 @@ use crate::{
     },
 };
 
-/// The delay before a browser is requested again.
-const START_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The delay before something is read again that is not available.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The interval at which a page is looked at while the person acts.
@@ -133,23 +128,17 @@ impl<'a> Action<'a> {
             has_totp_secret: credential.has_code(),
             sso_provider: credential.sso_provider().map(str::to_owned),
         });
-        loop {
-            match self.create_browser().await {
-                Ok(browser) => {
-                    self.memory.replay = self.record(&browser).await;
-                    return FlowEvent::Started {
-                        browser,
-                        credential,
-                    };
+        match create_when_available(|| self.create_browser()).await {
+            Ok(browser) => {
+                self.memory.replay = self.record(&browser).await;
+                FlowEvent::Started {
+                    browser,
+                    credential,
                 }
-                Err(error) if is_temporary(&error) => {
-                    tracing::info!(flow = %self.row.id(), %error, "no browser for a login yet");
-                    sleep(START_RETRY_DELAY).await;
-                }
-                Err(error) => {
-                    tracing::warn!(flow = %self.row.id(), %error, "no browser for a login");
-                    return FlowEvent::NotStarted(StartFailure::NoBrowser);
-                }
+            }
+            Err(error) => {
+                tracing::warn!(flow = %self.row.id(), %error, "no browser for a login");
+                FlowEvent::NotStarted(StartFailure::NoBrowser)
             }
         }
     }
@@ -233,19 +222,13 @@ impl<'a> Action<'a> {
 
     /// Returns the event about a page, and remembers the page.
     fn event_of(&mut self, page: InspectedPage) -> FlowEvent {
-        let sites = ConnectionSites::of(self.connection);
-        let policy = &self.services.parts.policy;
         let mark = self.row.page_mark.as_deref();
         let mark: Option<PageMark> = mark.and_then(|mark| serde_json::from_str(mark).ok());
         let identifiers = self.memory.identifiers.iter();
         let identifiers: Vec<&str> = identifiers.map(ExposeSecret::expose_secret).collect();
-        let context = InspectionContext {
-            class_of: &|host| sites.origin_of(host),
-            is_internal: &|address: IpAddr| !policy.permits(address),
-            before: mark.as_ref(),
-            identifiers: &identifiers,
-        };
-        let event = match PageFindings::from_inspection(&page, context) {
+        let parts = &self.services.parts;
+        let findings = parts.findings(self.connection, &page, mark.as_ref(), &identifiers);
+        let event = match findings {
             Ok(findings) => FlowEvent::PageFound(findings),
             Err(failure) => FlowEvent::PageFailed(failure),
         };
@@ -320,39 +303,14 @@ impl<'a> Action<'a> {
             }
         }
         let answers = self.answers().await;
-        let parts = &self.services.parts;
-        let row: &'a AuthFlowRow = self.row;
-        let (project, id) = (&row.project_id, row.flow.browser());
-        let id = id.ok_or(PageError::BrowserLost)?;
-        let (browser, run) = loop {
-            let browser = match parts.browsers.use_active(project, id.as_str()).await {
-                Ok(browser) => Some(browser),
-                Err(BrowserError::NotFound) => return Err(PageError::BrowserLost),
-                Err(_) => None,
-            };
-            if let Some(browser) = browser {
-                let run = match self.memory.run {
-                    Some(run) => Some(run),
-                    None => browser.lease().browser_run().await.ok(),
-                };
-                if let Some(run) = run {
-                    break (browser, run);
-                }
-            }
-            tracing::info!(browser = %id, "the browser of a login does not respond yet");
-            sleep(RETRY_DELAY).await;
-        };
-        self.memory.run = Some(run);
         let redacted = self.memory.stored.iter().chain(answers.values()).cloned();
-        Ok(LoginPage {
-            browsers: &parts.browsers,
-            project,
-            browser,
-            run,
-            sites: ConnectionSites::of(self.connection),
-            redacted: redacted.collect(),
-            allow_http: parts.filler.allows_http(),
-        })
+        let redacted = redacted.collect();
+        let parts = &self.services.parts;
+        let id = self.row.flow.browser().ok_or(PageError::BrowserLost)?;
+        let page = parts.page(self.connection, id, self.memory.run, redacted);
+        let page = page.await?;
+        self.memory.run = Some(page.run);
+        Ok(page)
     }
 
     /// Returns the values that the person has submitted.

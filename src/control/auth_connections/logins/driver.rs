@@ -14,7 +14,6 @@ use crate::{
     backoff::Backoff,
     control::{
         auth_connections::flow::{Effect, FlowEvent, PageAction},
-        browsers::BrowserError,
         store::{AuthConnectionRow, AuthFlowRow, StoreError},
     },
 };
@@ -187,10 +186,11 @@ impl Inner {
 
     /// Ends the browser of a flow that has ended, also one that the flow does not know yet.
     async fn end_browser(&self, row: &AuthFlowRow) {
-        let browsers = &self.parts.browsers;
         let id = match row.flow.browser() {
             Some(id) => id.clone(),
-            None => match browsers
+            None => match self
+                .parts
+                .browsers
                 .find_repeated(&row.project_id, &creation_of(row))
                 .await
             {
@@ -202,13 +202,7 @@ impl Inner {
                 }
             },
         };
-        match browsers.delete(&row.project_id, id.as_str()).await {
-            Ok(()) | Err(BrowserError::NotFound) => {}
-            Err(error) => {
-                // It ends when it is idle.
-                tracing::warn!(browser = %id, %error, "cannot end the browser of a login");
-            }
-        }
+        self.parts.end_browser(&row.project_id, &id).await;
     }
 }
 

@@ -48,10 +48,10 @@ mod saving;
 mod service;
 mod steps;
 
-pub(super) use browser::{is_temporary, new_browser, profile_of};
+pub(super) use browser::{create_when_available, new_browser, profile_of};
 pub use exchange::ExchangeAttempt;
 use exchange::ExchangeLimits;
-pub(super) use page::{LoginPage, PageError};
+pub(super) use page::PageError;
 pub use service::{BegunLogin, LoginError};
 
 /// The service of logins. Clones share its state.

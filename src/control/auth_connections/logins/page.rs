@@ -1,6 +1,7 @@
 //! The page in front of the browser of a login, through its agent.
 
 use std::{
+    net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,18 +10,23 @@ use http::StatusCode;
 use secrecy::SecretString;
 use tokio::time::sleep;
 
+use super::LoginParts;
 use crate::{
     api::{
-        ids::ProjectId,
+        ids::{BrowserId, ProjectId},
         login_page::{
             ElementPresence, InspectedChoice, InspectedPage, LoginActKind, PageState,
             RedactedValues,
         },
     },
     control::{
-        auth_connections::{flow::host_of, sites::ConnectionSites},
+        auth_connections::{
+            flow::{InspectionContext, PageFailure, PageFindings, PageMark, host_of},
+            sites::ConnectionSites,
+        },
         browsers::{BrowserError, BrowserHandle, Browsers},
         fleet::{AgentError, BrowserRun, LoginAct, LoginInspection},
+        store::AuthConnectionRow,
     },
 };
 
@@ -55,15 +61,77 @@ pub(super) enum Click {
 
 /// The page in front of a browser.
 pub(in crate::control::auth_connections) struct LoginPage<'a> {
-    pub(in crate::control::auth_connections) browsers: &'a Browsers,
-    pub(in crate::control::auth_connections) project: &'a ProjectId,
-    pub(in crate::control::auth_connections) browser: Arc<BrowserHandle>,
+    pub(super) browsers: &'a Browsers,
+    pub(super) project: &'a ProjectId,
+    pub(super) browser: Arc<BrowserHandle>,
     /// The run of Chromium at the beginning of the login.
-    pub(in crate::control::auth_connections) run: BrowserRun,
-    pub(in crate::control::auth_connections) sites: ConnectionSites<'a>,
+    pub(super) run: BrowserRun,
+    pub(super) sites: ConnectionSites<'a>,
     /// Values that were entered. No text of a page contains them.
-    pub(in crate::control::auth_connections) redacted: Vec<SecretString>,
-    pub(in crate::control::auth_connections) allow_http: bool,
+    pub(super) redacted: Vec<SecretString>,
+    pub(super) allow_http: bool,
+}
+
+impl LoginParts {
+    /// Returns the page in front of a connection's browser, once that responds. `run` is the run of
+    /// Chromium at the beginning of the login, if it is known.
+    pub(in crate::control::auth_connections) async fn page<'a>(
+        &'a self,
+        connection: &'a AuthConnectionRow,
+        id: &BrowserId,
+        run: Option<BrowserRun>,
+        redacted: Vec<SecretString>,
+    ) -> Result<LoginPage<'a>, PageError> {
+        let project = &connection.project_id;
+        let (browser, run) = loop {
+            let browser = match self.browsers.use_active(project, id.as_str()).await {
+                Ok(browser) => Some(browser),
+                Err(BrowserError::NotFound) => return Err(PageError::BrowserLost),
+                Err(_) => None,
+            };
+            if let Some(browser) = browser {
+                let run = match run {
+                    Some(run) => Some(run),
+                    None => browser.lease().browser_run().await.ok(),
+                };
+                if let Some(run) = run {
+                    break (browser, run);
+                }
+            }
+            tracing::info!(browser = %id, "the browser of a login does not respond yet");
+            sleep(RETRY_DELAY).await;
+        };
+        Ok(LoginPage {
+            browsers: &self.browsers,
+            project,
+            browser,
+            run,
+            sites: ConnectionSites::of(connection),
+            redacted,
+            allow_http: self.filler.allows_http(),
+        })
+    }
+
+    /// Returns the findings about a page of a connection's browser. `before` is the page with which
+    /// it is compared, `identifiers` are the names of the account of the stored credential.
+    pub(in crate::control::auth_connections) fn findings(
+        &self,
+        connection: &AuthConnectionRow,
+        page: &InspectedPage,
+        before: Option<&PageMark>,
+        identifiers: &[&str],
+    ) -> Result<PageFindings, PageFailure> {
+        let sites = ConnectionSites::of(connection);
+        PageFindings::from_inspection(
+            page,
+            InspectionContext {
+                class_of: &|host| sites.origin_of(host),
+                is_internal: &|address: IpAddr| !self.policy.permits(address),
+                before,
+                identifiers,
+            },
+        )
+    }
 }
 
 impl LoginPage<'_> {
