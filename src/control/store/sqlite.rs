@@ -3,17 +3,27 @@
 use std::{path::Path, time::Duration};
 
 use futures::FutureExt;
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend, DbErr, Statement,
+};
 use sqlx::{
     Connection,
     sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
 };
+
+use tokio::time::{sleep, timeout};
 
 use super::open_error::OpenFailure;
 
 /// The longest wait of a statement for a write of another process to the same file, and for a
 /// connection.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest wait until other connections read no part of the log that is to be copied.
+const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The interval between attempts to copy the log.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The most connections that read. In WAL mode they run in parallel, also beside the writer.
 const MAX_READERS: u32 = 8;
@@ -81,9 +91,77 @@ pub(super) async fn checkpoint(db: &DatabaseConnection) {
     if db.get_database_backend() != DbBackend::Sqlite {
         return;
     }
-    // Waits for no other connection.
-    let copied = db.execute_unprepared("PRAGMA wal_checkpoint(PASSIVE)");
-    if let Err(error) = copied.await {
-        tracing::warn!(%error, "cannot copy the log into the database");
+    match timeout(CHECKPOINT_TIMEOUT, copy_log(db)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "cannot copy the log into the database"),
+        Err(_) => tracing::warn!("the log is not copied into the database: it is still read"),
+    }
+}
+
+async fn copy_log(db: &DatabaseConnection) -> Result<(), DbErr> {
+    let mut copying = LogCopying::default();
+    while !copying.attempt(db).await? {
+        sleep(CHECKPOINT_INTERVAL).await;
+    }
+    Ok(())
+}
+
+/// The copying of all that is in the log at the first attempt. An attempt leaves out what another
+/// connection may not see yet, and does nothing beside another checkpoint.
+#[derive(Default)]
+struct LogCopying {
+    /// The number of pages in the log at the first attempt.
+    required: Option<i32>,
+}
+
+impl LogCopying {
+    /// Copies what can be copied, and returns whether nothing is left.
+    async fn attempt(&mut self, db: &DatabaseConnection) -> Result<bool, DbErr> {
+        // Waits for no other connection, unlike the other modes, which also keep writers waiting.
+        let pragma = Statement::from_string(DbBackend::Sqlite, "PRAGMA wal_checkpoint(PASSIVE)");
+        let row = db.query_one_raw(pragma).await?;
+        let row = row.ok_or_else(|| DbErr::RecordNotFound("the state of the log".to_owned()))?;
+        let is_busy = row.try_get_by_index::<i32>(0)? != 0;
+        let length = row.try_get_by_index::<i32>(1)?;
+        let copied = row.try_get_by_index::<i32>(2)?;
+        let required = *self.required.get_or_insert(length);
+        // SQLite starts a new log only after it has copied all of the one before.
+        let is_new_log = length < required;
+        Ok(!is_busy && (copied >= required || is_new_log))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use chrono::Utc;
+    use sea_orm::TransactionTrait;
+    use tempfile::tempdir;
+
+    use super::{super::Store, *};
+
+    #[tokio::test]
+    async fn log_is_copied_after_the_end_of_an_older_reader() {
+        let directory = tempdir().unwrap();
+        let file = directory.path().join("db");
+        let store = Store::open_sqlite(&file).await.unwrap();
+        let reader = store.db.begin().await.unwrap();
+        let query = Statement::from_string(DbBackend::Sqlite, "SELECT id FROM projects");
+        assert!(reader.query_all_raw(query).await.unwrap().is_empty());
+        store.create_project("p", Utc::now()).await.unwrap();
+
+        let mut copying = LogCopying::default();
+        assert!(!copying.attempt(&store.db).await.unwrap());
+        reader.rollback().await.unwrap();
+        assert!(copying.attempt(&store.db).await.unwrap());
+
+        // Without its log.
+        let copy = directory.path().join("copy");
+        fs::copy(&file, &copy).unwrap();
+        let copy = Store::open_sqlite(&copy).await.unwrap();
+        assert!(copy.find_project_named("p").await.unwrap().is_some());
+        store.close().await.unwrap();
+        copy.close().await.unwrap();
     }
 }
