@@ -2,6 +2,7 @@
 
 mod by_credential;
 mod by_person;
+mod handoff_codes;
 mod health;
 mod interruptions;
 mod links;

@@ -167,9 +167,12 @@ async fn flow_token_is_valid_for_its_connection_only() {
     let fixture = Fixture::start().await;
     let token = fixture.token().await;
     let other = create(&fixture.dev, "example.org").await;
-    fixture
-        .assert_rejected(Method::GET, &path(&other), &token)
-        .await;
+    for operation in ALLOWED {
+        let (method, template) = operation.split_once(' ').unwrap();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let of_other = template.replace("{id}", other["id"].as_str().unwrap());
+        fixture.assert_rejected(method, &of_other, &token).await;
+    }
     for method in [Method::PATCH, Method::DELETE, Method::PUT, Method::POST] {
         fixture
             .assert_rejected(method, &fixture.path(), &token)
