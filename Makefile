@@ -107,6 +107,7 @@ soak: export BERTH_TEST_LIVE_ARCHIVES ?= 20
 soak: export BERTH_TEST_FILL_MUTANTS ?= 10000
 soak: export BERTH_TEST_FILL_SEED ?= $(shell echo $$RANDOM)
 soak: export BERTH_TEST_POOL_WAITERS ?= 1000
+soak: export BERTH_TEST_FLOW_READERS ?= 500
 soak: export BERTH_TEST_PROFILE_SAVES ?= 200
 soak: export BERTH_TEST_API_EXAMPLES ?= 200
 soak: export BERTH_TEST_API_SEED ?= $(shell echo $$RANDOM)

@@ -1,6 +1,6 @@
 //! A reader of the events of a login.
 
-use reqwest::RequestBuilder;
+use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
 
 use super::{events::EventBlocks, wait::in_time};
@@ -21,6 +21,12 @@ impl AuthEvents {
     pub async fn open(request: RequestBuilder) -> AuthEvents {
         AuthEvents {
             blocks: EventBlocks::open(request).await,
+        }
+    }
+
+    pub fn of(response: Response) -> AuthEvents {
+        AuthEvents {
+            blocks: EventBlocks::of(response),
         }
     }
 

@@ -21,9 +21,11 @@ pub struct Events {
 
 impl EventBlocks {
     pub async fn open(request: RequestBuilder) -> EventBlocks {
-        let response = in_time("a stream", request.send())
-            .await
-            .expect("an answer");
+        let response = in_time("a stream", request.send()).await;
+        EventBlocks::of(response.expect("an answer"))
+    }
+
+    pub fn of(response: Response) -> EventBlocks {
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         assert_eq!(

@@ -33,6 +33,7 @@ pub mod screen;
 pub mod script_worker;
 pub mod scripts;
 pub mod simulated_agent;
+pub mod simulated_login;
 pub mod site;
 pub mod sockets;
 pub mod sound;

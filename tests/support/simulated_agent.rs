@@ -1,5 +1,5 @@
 //! A registered host without an agent: it answers what control asks at the begin and at the end of
-//! a session, at once.
+//! a session, and about a login, at once.
 
 use std::{
     convert::Infallible,
@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Instant,
 };
 
 use berth::system::identity::{HostKey, TokenAudience};
@@ -27,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use super::{
     dev::Dev,
     fleet_host::{heartbeat, join_token, register, registration_at},
+    simulated_login::SimulatedLogin,
 };
 
 /// A host that ends with this value.
@@ -37,7 +39,9 @@ pub struct SimulatedAgent {
 
 /// The knowledge of the agent.
 struct Session {
+    started: Instant,
     generation: AtomicU64,
+    login: SimulatedLogin,
     /// Whether its browser responds.
     is_responsive: watch::Sender<bool>,
 }
@@ -55,7 +59,9 @@ impl SimulatedAgent {
         let tls = key.server_config(text("certificate"), text("ca_certificate"));
         let tls = TlsAcceptor::from(Arc::new(tls.unwrap()));
         let session = Arc::new(Session {
+            started: Instant::now(),
             generation: AtomicU64::new(1),
+            login: SimulatedLogin::default(),
             is_responsive: watch::Sender::new(true),
         });
         let server = tokio::spawn(accept(listener, tls, session.clone())).abort_handle();
@@ -70,6 +76,11 @@ impl SimulatedAgent {
     /// Lets requests about the browser wait, or answers them and those that wait.
     pub fn set_responsive(&self, is_responsive: bool) {
         self.session.is_responsive.send_replace(is_responsive);
+    }
+
+    /// Returns the page in front of its browser.
+    pub fn login(&self) -> &SimulatedLogin {
+        &self.session.login
     }
 }
 
@@ -107,7 +118,9 @@ impl Session {
             let _ = is_responsive.wait_for(|is_responsive| *is_responsive).await;
         }
         let answer = match path.as_str() {
-            "/health" => health(),
+            "/health" => self.health(),
+            "/login/inspect" => self.login.inspected(),
+            "/credentials/fill" => self.login.fill(&body),
             "/session/end" => {
                 let generation = body["generation"].as_u64().unwrap();
                 // Ended again, it has the same receipt.
@@ -122,16 +135,19 @@ impl Session {
         }
         response
     }
-}
 
-fn health() -> Value {
-    json!({
-        "status": "ok", "version": "0.1.0", "uptime_seconds": 1,
-        "chromium": {"state": "running", "since": "2026-01-01T00:00:00.000Z", "restarts": 0},
-        "display": {
-            "state": "up", "name": ":0", "viewport": {"width": 1920, "height": 1080, "refresh_rate": 25},
-        },
-    })
+    fn health(&self) -> Value {
+        let uptime = self.started.elapsed();
+        json!({
+            "status": "ok", "version": "0.1.0",
+            "uptime_seconds": uptime.as_secs(), "uptime_ms": uptime.as_millis() as u64,
+            "chromium": {"state": "running", "since": "2026-01-01T00:00:00.000Z", "restarts": 0},
+            "display": {
+                "state": "up", "name": ":0",
+                "viewport": {"width": 1920, "height": 1080, "refresh_rate": 25},
+            },
+        })
+    }
 }
 
 /// Returns the receipt of a session that left nothing.

@@ -1,5 +1,6 @@
 //! Control on PostgreSQL: what differs from SQLite. All other tests of control run on both.
 
+mod login_readers;
 mod logins;
 mod several_processes;
 mod upgrade;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
 
-use crate::flows::pool_queue;
+use crate::flows::pool_queue::{self, OPTIONS as SIMULATED_FLEET};
 use crate::support::{
     agent::Start,
     dev::{Answer, Dev, State, berth, print},
@@ -349,18 +349,22 @@ async fn processes_share_a_directory_for_replays() {
     processes.finish().await;
 }
 
+/// Starts three processes with simulated hosts and a directory for blobs. The first one leads.
+pub(super) async fn start_three(blobs: &Path) -> [Dev; 3] {
+    let state = State::with(Some(PostgresDatabase::required()));
+    let blobs = in_directory(blobs);
+    let leader = Dev::start_with_variables(state, &SIMULATED_FLEET, blobs.clone()).await;
+    let variables = [blobs, control_variables(&leader)].concat();
+    let second = leader.beside(&SIMULATED_FLEET, variables.clone()).await;
+    let third = leader.beside(&SIMULATED_FLEET, variables).await;
+    [leader, second, third]
+}
+
 #[tokio::test]
 async fn clients_of_three_processes_wait_for_a_pool_in_one_order() {
-    let state = State::with(Some(PostgresDatabase::required()));
-    let s3 = S3Server::start().await;
-    let leader = Dev::start_with_variables(state, &pool_queue::OPTIONS, s3.variables()).await;
-    let variables = [s3.variables(), control_variables(&leader)].concat();
-    let mut devs = Vec::new();
-    for _ in 0..2 {
-        let other = leader.beside(&pool_queue::OPTIONS, variables.clone()).await;
-        devs.push(Arc::new(other));
-    }
-    devs.insert(0, Arc::new(leader));
+    let blobs = private_directory();
+    let devs = start_three(blobs.path()).await;
+    let devs: Vec<Arc<Dev>> = devs.into_iter().map(Arc::new).collect();
     pool_queue::clients_are_served_in_order(&devs).await;
     for dev in devs.into_iter().rev() {
         Arc::into_inner(dev).unwrap().finish().await;
