@@ -3,7 +3,10 @@
 //! Chromium reports whether a tab is visible, but not which one was selected last, so the order is
 //! remembered from one list to the next.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
 
 use super::{Devtools, launch::CDP_CALL_TIMEOUT};
 use crate::system::cdp::{
@@ -11,26 +14,67 @@ use crate::system::cdp::{
     tab::Tab,
 };
 
-/// The ids of the tabs, the most recently selected one first.
+/// The longest time in which tabs are asked again after one of them seems to be hidden. Less than
+/// the timeout of callers that list tabs.
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_millis(300);
+const CONFIRMATION_DELAY: Duration = Duration::from_millis(50);
+
+/// A tab as it was listed last.
+#[derive(Debug)]
+struct ListedTab {
+    id: String,
+    is_visible: bool,
+}
+
+/// The tabs, the most recently selected one first.
 #[derive(Debug, Default)]
-pub(super) struct TabOrder(Mutex<Vec<String>>);
+pub(super) struct TabOrder(Mutex<Vec<ListedTab>>);
 
 impl TabOrder {
+    /// Returns whether a tab that was visible is hidden, and no other one has become visible. Then
+    /// it may be navigating: a new document is hidden until it replaces the one before.
+    fn may_be_navigating(&self, tabs: &[Tab], are_visible: &[bool]) -> bool {
+        let order = self.0.lock();
+        let was_visible = |tab: &Tab| {
+            let mut order = order.iter();
+            order.any(|listed| listed.id == tab.id && listed.is_visible)
+        };
+        let mut has_lost = false;
+        for (tab, &is_visible) in tabs.iter().zip(are_visible) {
+            match (was_visible(tab), is_visible) {
+                (false, true) => return false,
+                (true, false) => has_lost = true,
+                _ => {}
+            }
+        }
+        has_lost
+    }
+
     /// Sorts tabs: visible ones first, and among them and the others those that became visible
     /// last, then those that were opened last.
     fn sort(&self, tabs: Vec<(Tab, bool)>) -> Vec<Tab> {
         let mut order = self.0.lock();
-        order.retain(|id| tabs.iter().any(|(tab, _)| tab.id == *id));
-        for (tab, _) in &tabs {
-            if !order.contains(&tab.id) {
-                order.insert(0, tab.id.clone());
+        order.retain(|listed| tabs.iter().any(|(tab, _)| tab.id == listed.id));
+        for (tab, is_visible) in &tabs {
+            let position = order.iter().position(|listed| listed.id == tab.id);
+            match position {
+                Some(position) if order[position].is_visible || !is_visible => {
+                    order[position].is_visible = *is_visible;
+                    continue;
+                }
+                Some(position) => drop(order.remove(position)),
+                None => {}
             }
+            let listed = ListedTab {
+                id: tab.id.clone(),
+                is_visible: *is_visible,
+            };
+            order.insert(0, listed);
         }
-        let is_visible = |id: &String| tabs.iter().any(|(tab, visible)| tab.id == *id && *visible);
         // A stable sort keeps the earlier order among the visible tabs and among the others.
-        order.sort_by_key(|id| !is_visible(id));
+        order.sort_by_key(|listed| !listed.is_visible);
         let mut sorted: Vec<Tab> = tabs.into_iter().map(|(tab, _)| tab).collect();
-        sorted.sort_by_key(|tab| order.iter().position(|id| *id == tab.id));
+        sorted.sort_by_key(|tab| order.iter().position(|listed| listed.id == tab.id));
         sorted
     }
 }
@@ -45,10 +89,23 @@ impl Devtools {
     async fn sorted(&self, tabs: Vec<Tab>) -> Result<Vec<Tab>, CdpError> {
         let are_visible = match tabs.len() {
             0 | 1 => vec![true; tabs.len()],
-            _ => self.connect().await?.are_visible(&tabs).await,
+            _ => self.are_visible(&tabs).await?,
         };
         let tabs = tabs.into_iter().zip(are_visible).collect();
         Ok(self.tab_order.sort(tabs))
+    }
+
+    /// Returns for each tab whether it is visible. Asks again while a tab may be hidden only
+    /// because it navigates: otherwise one in another window would take its place.
+    async fn are_visible(&self, tabs: &[Tab]) -> Result<Vec<bool>, CdpError> {
+        let cdp = self.connect().await?;
+        let deadline = Instant::now() + CONFIRMATION_TIMEOUT;
+        let mut are_visible = cdp.are_visible(tabs).await;
+        while self.tab_order.may_be_navigating(tabs, &are_visible) && Instant::now() < deadline {
+            sleep(CONFIRMATION_DELAY).await;
+            are_visible = cdp.are_visible(tabs).await;
+        }
+        Ok(are_visible)
     }
 
     /// Returns the tabs, the most recently used one first, and then the other targets.
@@ -116,5 +173,37 @@ mod tests {
             "abc"
         );
         assert_eq!(sorted(&order, &[]), "");
+    }
+
+    #[test]
+    fn tab_that_becomes_visible_again_is_in_front_of_other_windows() {
+        let order = TabOrder::default();
+        sorted(&order, &[("opener", true)]);
+        let both = [("opener", true), ("popup", true)];
+        assert_eq!(sorted(&order, &both), "popupopener");
+        let hidden = [("opener", true), ("popup", false)];
+        assert_eq!(sorted(&order, &hidden), "openerpopup");
+        assert_eq!(sorted(&order, &both), "popupopener");
+    }
+
+    #[test]
+    fn hidden_tab_may_be_navigating_unless_another_one_has_become_visible() {
+        let order = TabOrder::default();
+        sorted(&order, &[("a", true), ("b", true), ("c", false)]);
+        let tabs = ["a", "b", "c"].map(|id| Tab {
+            id: id.to_owned(),
+            url: String::new(),
+        });
+        for (are_visible, expected) in [
+            ([true, true, false], false),
+            ([true, false, false], true),
+            ([true, false, true], false),
+        ] {
+            let found = order.may_be_navigating(&tabs, &are_visible);
+            assert_eq!(found, expected, "{are_visible:?}");
+        }
+        // It was found to be hidden, and is not asked about again.
+        sorted(&order, &[("a", true), ("b", false), ("c", false)]);
+        assert!(!order.may_be_navigating(&tabs, &[true, false, false]));
     }
 }

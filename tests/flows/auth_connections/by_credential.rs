@@ -130,6 +130,18 @@ async fn security_answer_and_identity_provider_are_used() {
 }
 
 #[tokio::test]
+async fn identity_provider_in_a_window_of_its_own_is_used() {
+    assert_all_log_in(|_| {
+        vec![Case {
+            credential: json!({"sso_provider": "google"}),
+            connection: json!({"allowed_domains": ["idp.test"]}),
+            ..Case::new("popup.test", 0)
+        }]
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn login_page_is_discovered() {
     assert_all_log_in(|_| {
         vec![Case {
