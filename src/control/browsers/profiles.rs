@@ -15,7 +15,9 @@ use crate::{
     backoff::Backoff,
     control::{
         fleet::{AgentError, BrowserRun, Lease},
-        profiles::{ArchiveSourceError, EndingSave, ProfileError, inspection::InspectError},
+        profiles::{
+            ArchiveSourceError, BrowserSave, EndingSave, ProfileError, inspection::InspectError,
+        },
         store::{ActiveBrowser, BrowserProfileRow, ControlProcessId, Fleet, StoreError},
     },
     request_scope::inherit,
@@ -91,34 +93,14 @@ pub enum BrowserProfileError {
 }
 
 impl Browsers {
-    /// Saves an active browser, which goes on, as a new version of a profile. Completes even if
-    /// the client disconnects.
+    /// Saves an active browser as a new version of a profile. Completes even if the client
+    /// disconnects. If Chromium is closed for it, the caller deletes the browser.
     pub async fn save_profile(
         &self,
         project: &ProjectId,
         id_or_name: &str,
         profile: &ProfileRef,
-    ) -> Result<ProfileReceipt, BrowserError> {
-        self.save_as(project, id_or_name, profile, true).await
-    }
-
-    /// Closes Chromium of an active browser, which writes all that it holds in memory, and saves it
-    /// as a new version of a profile. The caller deletes the browser, whose Chromium stays closed.
-    pub async fn close_and_save(
-        &self,
-        project: &ProjectId,
-        id: &BrowserId,
-        profile: &ProfileRef,
-    ) -> Result<ProfileReceipt, BrowserError> {
-        self.save_as(project, id.as_str(), profile, false).await
-    }
-
-    async fn save_as(
-        &self,
-        project: &ProjectId,
-        id_or_name: &str,
-        profile: &ProfileRef,
-        live: bool,
+        kind: BrowserSave,
     ) -> Result<ProfileReceipt, BrowserError> {
         let browser = self.use_active(project, id_or_name).await?;
         let activity = browser.activity().begin();
@@ -127,7 +109,7 @@ impl Browsers {
         let profile = profile.map_err(BrowserProfileError::Save)?;
         let task = self.inner.shutdown.spawn(inherit(async move {
             let _activity = activity;
-            let saving = profiles.save_browser(&profile.id, browser.id(), browser.lease(), live);
+            let saving = profiles.save_browser(&profile.id, browser.id(), browser.lease(), kind);
             saving.await
         }));
         Ok(task.await?.map_err(BrowserProfileError::Save)?)

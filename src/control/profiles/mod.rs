@@ -62,7 +62,7 @@ mod tests;
 
 use inspection::InspectError;
 use project_permits::ProjectPermits;
-pub use save::EndingSave;
+pub use save::{BrowserSave, EndingSave};
 
 /// The most ending browsers, the most browsers that go on, and the most received uploads that are
 /// saved at once. Others wait. Each has its own limit, so that none holds up the others.

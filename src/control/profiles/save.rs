@@ -40,6 +40,17 @@ const UPLOAD_WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes that are read from a file at once.
 const CHUNK: usize = 256 << 10;
 
+/// A way to save a browser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrowserSave {
+    /// The browser is copied while it runs, and goes on.
+    Live,
+    /// Chromium is closed first, which writes all that it holds in memory, and stays closed.
+    Closed,
+    /// As [`Self::Closed`], but the version replaces that of the health check before.
+    HealthCheck,
+}
+
 /// A save that is in progress.
 pub(super) struct PendingSave {
     save: ProfileSave,
@@ -153,17 +164,21 @@ async fn archive(
 }
 
 impl Profiles {
-    /// Saves a browser as a new version of a profile. It goes on if `live` is set; otherwise its
-    /// Chromium is closed first, and stays closed.
+    /// Saves a browser as a new version of a profile.
     pub async fn save_browser(
         &self,
         profile: &ProfileId,
         browser: &BrowserId,
         lease: &Lease,
-        live: bool,
+        kind: BrowserSave,
     ) -> Result<ProfileReceipt, ProfileError> {
         let started = Instant::now();
-        let pending = self.begin(profile, SaveSource::Browser(browser)).await?;
+        let live = kind == BrowserSave::Live;
+        let source = match kind {
+            BrowserSave::Live | BrowserSave::Closed => SaveSource::Browser(browser),
+            BrowserSave::HealthCheck => SaveSource::HealthCheck(browser),
+        };
+        let pending = self.begin(profile, source).await?;
         let permits = match live {
             true => &self.inner.live_saves,
             false => &self.inner.ending_saves,
@@ -281,7 +296,9 @@ impl Profiles {
         };
         let limits = match source {
             SaveSource::Upload => InspectLimits::UPLOAD,
-            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) => InspectLimits::BROWSER,
+            SaveSource::Browser(_) | SaveSource::EndingBrowser(_) | SaveSource::HealthCheck(_) => {
+                InspectLimits::BROWSER
+            }
         };
         Ok(PendingSave {
             save,

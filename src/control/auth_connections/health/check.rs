@@ -10,6 +10,7 @@ use crate::{
     control::{
         auth_connections::logins::{PageError, create_when_available, new_browser, profile_of},
         browsers::BrowserError,
+        profiles::BrowserSave,
         store::AuthConnectionRow,
     },
 };
@@ -119,7 +120,8 @@ impl HealthChecks {
         profile: &ProfileRef,
     ) {
         let browsers = &self.parts().browsers;
-        let saving = browsers.close_and_save(&connection.project_id, browser, profile);
+        let (project, kind) = (&connection.project_id, BrowserSave::HealthCheck);
+        let saving = browsers.save_profile(project, browser.as_str(), profile, kind);
         if let Err(error) = saving.await {
             tracing::info!(connection = %connection.id, %error, "the profile of a health check is not saved");
         }

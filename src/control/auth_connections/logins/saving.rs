@@ -18,6 +18,7 @@ use crate::{
         auth_connections::flow::FlowEvent,
         browsers::BrowserError,
         credentials::CredentialError,
+        profiles::BrowserSave,
         store::{AuthConnectionRow, CredentialReference, StoreError},
     },
 };
@@ -48,7 +49,8 @@ impl Action<'_> {
         };
         let browsers = &self.services.parts.browsers;
         for attempt in 1..=MAX_ATTEMPTS {
-            let saving = browsers.close_and_save(&self.row.project_id, id, &profile);
+            let (project, kind) = (&self.row.project_id, BrowserSave::Closed);
+            let saving = browsers.save_profile(project, id.as_str(), &profile, kind);
             match saving.await {
                 Ok(_) => break,
                 Err(BrowserError::NotFound) => return Err(PageError::BrowserLost),

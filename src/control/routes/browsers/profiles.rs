@@ -9,6 +9,7 @@ use crate::{
     },
     control::{
         browsers::Browsers,
+        profiles::BrowserSave,
         routes::{auditing::Created, authentication::Principal},
     },
     http::{ApiResult, Json, Path},
@@ -43,7 +44,8 @@ pub(crate) async fn save(
     Json(request): Json<SaveProfile>,
 ) -> ApiResult<Created<ProfileReceipt>> {
     principal.api_key()?;
-    let saved = browsers.save_profile(&principal.project, &id, &request.profile);
+    let (project, kind) = (&principal.project, BrowserSave::Live);
+    let saved = browsers.save_profile(project, &id, &request.profile, kind);
     let receipt = saved.await?;
     Ok(Created {
         id: receipt.profile_id.to_string(),

@@ -18,6 +18,8 @@ pub struct Model {
     pub chromium_version: Option<String>,
     /// The version that this one repeats.
     pub restored_from: Option<i64>,
+    /// Whether a health check has saved it.
+    pub is_health_check: bool,
     pub created_at: i64,
 }
 

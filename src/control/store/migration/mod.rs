@@ -37,6 +37,7 @@ mod m0023_webhooks;
 mod m0024_auth_flows;
 mod m0025_signing_keys;
 mod m0026_auth_health;
+mod m0027_health_check_versions;
 
 pub(crate) struct Migrator;
 
@@ -70,6 +71,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0024_auth_flows::Migration),
             Box::new(m0025_signing_keys::Migration),
             Box::new(m0026_auth_health::Migration),
+            Box::new(m0027_health_check_versions::Migration),
         ]
     }
 }

@@ -8,7 +8,7 @@
 use chrono::{DateTime, Utc};
 use sea_orm::{
     ActiveModelTrait, ColumnTrait, Condition, DatabaseTransaction, EntityTrait, QueryFilter,
-    QuerySelect, TransactionTrait, sea_query::Expr,
+    QueryOrder, QuerySelect, TransactionTrait, sea_query::Expr,
 };
 
 use super::{ProfileVersionRow, is_being_saved, lock_profile, natural, to_column, write_lock};
@@ -33,6 +33,9 @@ pub enum SaveSource<'a> {
     EndingBrowser(&'a BrowserId),
     /// A browser that goes on. No other one may have the exclusive right to save the profile.
     Browser(&'a BrowserId),
+    /// A browser that has only checked whether the profile is logged in. Otherwise like
+    /// [`Self::Browser`].
+    HealthCheck(&'a BrowserId),
     /// A client. No browser may have that right.
     Upload,
 }
@@ -40,9 +43,9 @@ pub enum SaveSource<'a> {
 impl SaveSource<'_> {
     fn browser(self) -> Option<BrowserId> {
         match self {
-            SaveSource::EndingBrowser(browser) | SaveSource::Browser(browser) => {
-                Some(browser.clone())
-            }
+            SaveSource::EndingBrowser(browser)
+            | SaveSource::Browser(browser)
+            | SaveSource::HealthCheck(browser) => Some(browser.clone()),
             SaveSource::Upload => None,
         }
     }
@@ -57,6 +60,8 @@ pub struct ProfileSave {
     pub base_version: u64,
     /// The browser that is saved. `None` if a client uploads.
     pub browser: Option<BrowserId>,
+    /// Whether the browser has only checked the profile.
+    pub is_health_check: bool,
 }
 
 /// The result of beginning a save. Except for `Started`, nothing was changed.
@@ -82,7 +87,8 @@ pub struct NewProfileVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedVersion {
     pub number: u64,
-    /// The archives of the versions that were deleted because there were too many.
+    /// The archives of the versions that were deleted: those that were too many, and that of the
+    /// health check before.
     pub retired_blobs: Vec<String>,
 }
 
@@ -114,7 +120,9 @@ impl Store {
         let lock = write_lock(&transaction, profile).await?;
         let may_save = match source {
             SaveSource::EndingBrowser(browser) => lock.as_deref() == Some(browser.as_str()),
-            SaveSource::Browser(browser) => lock.is_none_or(|lock| lock == browser.as_str()),
+            SaveSource::Browser(browser) | SaveSource::HealthCheck(browser) => {
+                lock.is_none_or(|lock| lock == browser.as_str())
+            }
             SaveSource::Upload => lock.is_none(),
         };
         if !may_save || is_being_saved(&transaction, profile).await? {
@@ -139,12 +147,14 @@ impl Store {
             profile_id: profile.clone(),
             base_version: natural(operation.base_version)?,
             browser: source.browser(),
+            is_health_check: matches!(source, SaveSource::HealthCheck(_)),
         }))
     }
 
     /// Publishes the version of a save, which ends with it, and deletes all but the newest `kept`
-    /// versions. Returns `None`, and changes nothing, if the save was ended, or another version was
-    /// published since it began.
+    /// versions. That of a health check also replaces that of the one before, so that checks do not
+    /// displace other versions. Returns `None`, and changes nothing, if the save was ended, or
+    /// another version was published since it began.
     pub async fn publish_profile_version(
         &self,
         save: &ProfileSave,
@@ -162,12 +172,19 @@ impl Store {
         if ended.rows_affected == 0 {
             return Ok(None);
         }
-        let row = version_row(&save.profile_id, save.base_version + 1, &new, now)?;
+        let row = version_row(save, &new, now)?;
         let is_published = publish(&transaction, &row, save.base_version).await?;
         if !is_published {
             return Ok(None);
         }
-        let retired_blobs = retire(&transaction, &row, kept).await?;
+        let retired_blobs = match save.is_health_check {
+            true => {
+                let mut retired = retire_health_checks(&transaction, &row).await?;
+                retired.extend(retire(&transaction, &row, kept).await?);
+                retired
+            }
+            false => retire(&transaction, &row, kept).await?,
+        };
         let number = natural(row.number)?;
         let events = match &save.browser {
             Some(browser) => {
@@ -232,6 +249,7 @@ impl Store {
         let row = profile_version::Model {
             number: current.version + 1,
             restored_from: Some(number),
+            is_health_check: false,
             created_at: to_millis(now),
             ..restored
         };
@@ -247,20 +265,20 @@ impl Store {
 }
 
 fn version_row(
-    profile: &ProfileId,
-    number: u64,
+    save: &ProfileSave,
     new: &NewProfileVersion,
     now: DateTime<Utc>,
 ) -> Result<profile_version::Model, StoreError> {
     let receipt = serde_json::to_string(&new.content);
     Ok(profile_version::Model {
-        profile_id: profile.to_string(),
-        number: to_column(number)?,
+        profile_id: save.profile_id.to_string(),
+        number: to_column(save.base_version + 1)?,
         blob: new.blob.clone(),
         size_bytes: to_column(new.size_bytes)?,
         receipt: receipt.map_err(|error| corrupt("receipt", error))?,
         chromium_version: new.chromium_version.clone(),
         restored_from: None,
+        is_health_check: save.is_health_check,
         created_at: to_millis(now),
     })
 }
@@ -297,9 +315,40 @@ async fn retire(
     newest: &profile_version::Model,
     kept: u32,
 ) -> Result<Vec<String>, StoreError> {
+    let kept = usize::try_from(kept.max(1)).unwrap_or(usize::MAX);
+    let numbers: Vec<i64> = profile_version::Entity::find()
+        .select_only()
+        .column(profile_version::Column::Number)
+        .filter(profile_version::Column::ProfileId.eq(&newest.profile_id))
+        .order_by_desc(profile_version::Column::Number)
+        .into_tuple()
+        .all(transaction)
+        .await?;
+    let Some(newest_retired) = numbers.get(kept) else {
+        return Ok(Vec::new());
+    };
+    let is_retired = Condition::all().add(profile_version::Column::Number.lte(*newest_retired));
+    delete_versions(transaction, newest, is_retired).await
+}
+
+/// Deletes the earlier versions of health checks. Returns their archives.
+async fn retire_health_checks(
+    transaction: &DatabaseTransaction,
+    newest: &profile_version::Model,
+) -> Result<Vec<String>, StoreError> {
     let is_retired = Condition::all()
-        .add(profile_version::Column::ProfileId.eq(&newest.profile_id))
-        .add(profile_version::Column::Number.lte(newest.number - i64::from(kept.max(1))));
+        .add(profile_version::Column::Number.lt(newest.number))
+        .add(profile_version::Column::IsHealthCheck.eq(true));
+    delete_versions(transaction, newest, is_retired).await
+}
+
+/// Deletes versions of the profile of a new one. Returns their archives.
+async fn delete_versions(
+    transaction: &DatabaseTransaction,
+    newest: &profile_version::Model,
+    is_retired: Condition,
+) -> Result<Vec<String>, StoreError> {
+    let is_retired = is_retired.add(profile_version::Column::ProfileId.eq(&newest.profile_id));
     let blobs: Vec<String> = profile_version::Entity::find()
         .select_only()
         .column(profile_version::Column::Blob)

@@ -112,6 +112,35 @@ async fn published_version_is_current_and_oldest_are_retired() {
 }
 
 #[tokio::test]
+async fn version_of_a_health_check_replaces_that_of_the_one_before() {
+    let (_database, store, project) = store().await;
+    let profile = profile(&store, &project).await;
+    let browser = published_browser(&store, browser(&project, &profile, false)).await;
+    let sources = [
+        SaveSource::Upload,
+        SaveSource::HealthCheck(&browser),
+        SaveSource::HealthCheck(&browser),
+        SaveSource::HealthCheck(&browser),
+        SaveSource::Browser(&browser),
+        SaveSource::HealthCheck(&browser),
+    ];
+    let mut retired = Vec::new();
+    for (index, source) in sources.into_iter().enumerate() {
+        let BeginSave::Started(save) = begin(&store, &profile, source).await else {
+            panic!("the profile is saved by nobody else");
+        };
+        let new = new_version(&format!("blob-{}", index + 1));
+        let published = store.publish_profile_version(&save, new, 3, Utc::now());
+        retired.push(published.await.unwrap().unwrap().retired_blobs);
+    }
+    let expected: [&[&str]; 6] = [&[], &[], &["blob-2"], &["blob-3"], &[], &["blob-4"]];
+    assert_eq!(retired, expected);
+    let listed = store.list_profile_versions(&profile, 0, 20).await.unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|version| version.number).collect();
+    assert_eq!(numbers, [6, 5, 1]);
+}
+
+#[tokio::test]
 async fn profile_has_one_save_at_a_time_and_an_ended_one_publishes_nothing() {
     let (_database, store, project) = store().await;
     let profile = profile(&store, &project).await;
