@@ -6,9 +6,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::*;
 use crate::api::auth_flow::{FlowChoiceType, FlowStep, ManagedAuthState, MfaType};
 
+mod fuzz;
 pub(in crate::control::auth_connections) mod inspection;
 mod interruptions;
-mod property;
 mod second_factors;
 mod sites;
 

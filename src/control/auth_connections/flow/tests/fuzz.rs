@@ -1,4 +1,6 @@
 //! Random sequences of pages, answers, delays and failures against the rules that every flow obeys.
+//!
+//! `PROPTEST_CASES` sets the number of cases, of which there are at least 1,024.
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
@@ -458,8 +460,14 @@ fn answer_of(form: AnswerForm, requested: &RequestedInput) -> (Option<Interactio
     (interaction, answer)
 }
 
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    let cases = config.cases.max(1024);
+    ProptestConfig { cases, ..config }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1024))]
+    #![proptest_config(config())]
 
     /// Any order of pages, answers, delays and failures ends within the deadline, enters values
     /// only where they belong, has evidence of its success and is reported once and in order.
