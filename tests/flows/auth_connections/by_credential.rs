@@ -124,6 +124,10 @@ async fn security_answer_and_identity_provider_are_used() {
                 connection: json!({"allowed_domains": ["idp.test"]}),
                 ..Case::new("sso.test", 0)
             },
+            Case {
+                credential: json!({"sso_provider": "microsoft"}),
+                ..Case::new("known-sso.test", 0)
+            },
         ]
     })
     .await;

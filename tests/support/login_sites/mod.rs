@@ -94,8 +94,10 @@ impl LoginSites {
     /// Returns the flag with which Chromium finds the sites.
     pub fn resolver_flag(&self) -> String {
         format!(
-            "--chromium-flag=--host-resolver-rules=MAP *.test:443 127.0.0.1:{}, MAP *.test 127.0.0.1",
-            self.secure_port
+            "--chromium-flag=--host-resolver-rules=MAP *.test:443 127.0.0.1:{port}, MAP *.test 127.0.0.1, \
+             MAP {}:443 127.0.0.1:{port}",
+            sso::KNOWN_PROVIDER,
+            port = self.secure_port,
         )
     }
 
@@ -204,6 +206,8 @@ fn sites() -> HashMap<&'static str, Router> {
         ("expiry.test", password::routes()),
         ("idp.test", sso::identity_provider()),
         ("iframe.test", frames::page()),
+        ("known-sso.test", sso::routes()),
+        (sso::KNOWN_PROVIDER, sso::identity_provider()),
         ("login.iframe.test", frames::frame()),
         ("password.test", password::routes()),
         ("picker.test", steps::picker()),

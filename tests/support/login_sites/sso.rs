@@ -1,4 +1,4 @@
-//! An identity provider, and the sites that use it: by redirects, and in a pop-up window.
+//! Identity providers, and the sites that use them: by redirects, and in a pop-up window.
 
 use axum::{
     Router,
@@ -18,8 +18,16 @@ use super::{
     steps::StepLogin,
 };
 
+/// A provider that is permitted for a connection only.
 const PROVIDER: &str = "idp.test";
-const CLIENTS: [&str; 2] = ["sso.test", "popup.test"];
+/// A provider that is always permitted.
+pub(super) const KNOWN_PROVIDER: &str = "login.microsoftonline.com";
+/// The sites, each with its provider.
+const CLIENTS: [(&str, &str); 3] = [
+    ("known-sso.test", KNOWN_PROVIDER),
+    ("popup.test", PROVIDER),
+    ("sso.test", PROVIDER),
+];
 /// The cookie of a site for the state of a login at the provider.
 const OAUTH_STATE: &str = "oauth_state";
 /// The cookie of the provider for the request of a site: its name and its state.
@@ -46,9 +54,13 @@ struct AuthorizationResponse {
 /// A site with a login by redirects, and with passwords of its own.
 pub(super) fn routes() -> Router {
     let login = PasswordLogin {
-        page: |_, form| {
+        page: |request, form| {
+            let name = match provider_of(request.site) {
+                KNOWN_PROVIDER => "Microsoft",
+                _ => "Google",
+            };
             login_page(&format!(
-                "{form}<p>or</p><a href=/auth/start>Sign in with Google</a>"
+                "{form}<p>or</p><a href=/auth/start>Sign in with {name}</a>"
             ))
         },
         ..Default::default()
@@ -89,6 +101,12 @@ fn client(then: fn(&SiteRequest, &str) -> Response) -> Router {
         .route("/auth/callback", get(finish))
 }
 
+fn provider_of(site: &str) -> &'static str {
+    let mut clients = CLIENTS.iter();
+    let client = clients.find(|(client, _)| *client == site);
+    client.expect("a site with a provider").1
+}
+
 async fn start(request: SiteRequest) -> Response {
     let state = new_token();
     let query = format!(
@@ -96,7 +114,7 @@ async fn start(request: SiteRequest) -> Response {
         request.site
     );
     let cookies = AppendHeaders(request.set_cookie(OAUTH_STATE, &state, ""));
-    let url = request.url_of(PROVIDER, &query);
+    let url = request.url_of(provider_of(request.site), &query);
     (cookies, Redirect::to(&url)).into_response()
 }
 
@@ -127,8 +145,11 @@ async fn authorize(
     request: SiteRequest,
     Query(AuthorizationRequest { client_id, state }): Query<AuthorizationRequest>,
 ) -> Response {
-    let client = CLIENTS.into_iter().find(|&it| it == client_id);
-    let (Some(client), true) = (client, state.chars().all(|c| c.is_ascii_alphanumeric())) else {
+    let mut clients = CLIENTS.iter();
+    let client =
+        clients.find(|&&(client, provider)| (client, provider) == (&client_id, request.site));
+    let (Some((client, _)), true) = (client, state.chars().all(|c| c.is_ascii_alphanumeric()))
+    else {
         return bad_request("The site is unknown.");
     };
     let Some(user) = request.user() else {
@@ -137,7 +158,7 @@ async fn authorize(
         return (cookies, Redirect::to("/signin")).into_response();
     };
     let code = new_token();
-    let site = client.to_owned();
+    let site = (*client).to_owned();
     let authorization = MemberSession { site, user };
     let mut shared = request.state.lock();
     shared.authorizations.insert(code.clone(), authorization);
