@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { picture, runPages } from '../pages.mjs';
 import { control, endpoint, heading, shown } from './harness.mjs';
 
-const { url, user, password } = JSON.parse(process.env.BERTH_TEST_LOGIN);
+const { url, user, password, target } = JSON.parse(process.env.BERTH_TEST_LOGIN);
 const WRONG = 'not-the-password';
 
 /** Signs in with a password, after a wrong one. */
@@ -23,16 +23,29 @@ async function signIn(page) {
   await heading(page, 'You are signed in').waitFor();
 }
 
-/** Waits for the action that the person has to take, in the live view. */
-async function act(page) {
+/** Waits for the action that the person has to take, and shows the site in the live view. */
+async function watch(page) {
   await shown(page, 'external');
-  await page.getByText('Approve the login on your device.').waitFor();
   await page.frameLocator('iframe').locator('body[data-state=live]').waitFor();
   await picture(page, 'login-real-external');
+}
+
+/** Clicks a place of the site's browser, as parts of its width and height, in the live view. */
+async function click(page, [x, y]) {
+  await watch(page);
+  const screen = await page.frameLocator('iframe').locator('#screen').boundingBox();
+  await page.mouse.click(screen.x + x * screen.width, screen.y + y * screen.height);
+  await heading(page, 'You are signed in').waitFor();
+}
+
+async function approve(page) {
+  await watch(page);
+  await page.getByText('Approve the login on your device.').waitFor();
 }
 
 await runPages(endpoint, { origin: control, start: 'about:blank', secrets: [password ?? WRONG] }, async open => {
   const page = await open();
   await page.goto(url);
-  await (password ? signIn(page) : act(page));
+  if (password) await signIn(page);
+  else await (target ? click(page, target) : approve(page));
 });

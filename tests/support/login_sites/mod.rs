@@ -10,6 +10,7 @@ mod frames;
 mod members;
 mod pages;
 mod password;
+mod phone;
 mod request;
 mod scripted;
 mod sso;
@@ -210,6 +211,7 @@ fn sites() -> HashMap<&'static str, Router> {
         (sso::KNOWN_PROVIDER, sso::identity_provider()),
         ("login.iframe.test", frames::frame()),
         ("password.test", password::routes()),
+        ("phone.test", phone::routes()),
         ("picker.test", steps::picker()),
         ("popup.test", sso::popup()),
         ("push.test", factors::push()),

@@ -1,6 +1,8 @@
 //! The hosted login page in a browser, with a fake API whose states of the login flow the scenarios
 //! set, and with the API of the server. The scenarios are programs in `tests/clients/login`.
 
+mod sites;
+
 use std::fs;
 
 use serde_json::{Value, json};
@@ -128,4 +130,40 @@ async fn person_sees_the_site_where_an_action_is_requested() {
     let last = &rest.last().unwrap().data;
     assert_eq!(last["flow_status"], "SUCCESS", "{last:#}");
     dev.finish().await;
+}
+
+#[tokio::test]
+async fn person_clicks_a_captcha_in_the_live_view() {
+    let sites = LoginSites::serve().await;
+    let dev = dev_with(&sites, &[]).await;
+    let site = "captcha.test";
+    let name = credential(&dev, site, &sites.ada, json!({})).await;
+    let fields = json!({"credential": {"name": name}});
+    let connection = TestConnection::create(&dev, &sites, site, fields).await;
+    let begun = connection.begin().await;
+    let mut events = connection.events().await;
+    events.request().await;
+    let target = place_of(&dev, "#captcha").await;
+    let login = json!({"url": begun["hosted_url"], "target": target});
+    run_on(&dev, "real.mjs", &[], &login).await;
+    connection.assert_logged_in(&sites, site, &sites.ada).await;
+    dev.finish().await;
+}
+
+/// Returns where the middle of an element is on the screen of the only browser, as parts of its
+/// width and height.
+async fn place_of(dev: &Dev, selector: &str) -> Value {
+    let browser = dev.get("/browsers").await.body[0]["session_id"].clone();
+    let path = format!("/browsers/{}/automation/execute", browser.as_str().unwrap());
+    let code = format!(
+        "const box = await page.locator('{selector}').boundingBox();
+        const middle = {{x: box.x + box.width / 2, y: box.y + box.height / 2}};
+        return page.evaluate(({{x, y}}) => [
+          (screenX + (outerWidth - innerWidth) / 2 + x) / screen.width,
+          (screenY + outerHeight - innerHeight + y) / screen.height,
+        ], middle)"
+    );
+    let found = dev.post(&path, json!({ "code": code })).await;
+    assert_eq!(found.body["success"], true, "{}", found.body);
+    found.body["result"].clone()
 }
