@@ -310,14 +310,7 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Result<LeasedBrowser, PoolLeaseError> {
         loop {
-            let transaction = self.begin_write().await?;
-            // Until the commit, the pool is neither changed nor deleted.
-            let found = pool::Entity::find_by_id(pool.as_str())
-                .lock(LockType::Share)
-                .one(&transaction)
-                .await
-                .map_err(StoreError::from)?;
-            let mut found: PoolRow = found.ok_or(PoolLeaseError::NoPool)?.try_into()?;
+            let (transaction, mut found) = self.begin_lease(pool).await?;
             let candidate = next_idle(&transaction, &found, claim).await?;
             let candidate = candidate.ok_or(PoolLeaseError::NoneAvailable)?;
             add_names(&transaction, std::slice::from_mut(&mut found)).await?;

@@ -30,6 +30,7 @@ mod browsers;
 mod counts;
 mod overview;
 mod profiles;
+mod room;
 #[cfg(test)]
 mod tests;
 mod waiters;

@@ -91,6 +91,12 @@ impl Fixture {
         leasing.await
     }
 
+    async fn resize(&self, size: u32) {
+        let resize = |settings: &mut PoolSettings| settings.size = size;
+        let changed = self.store.change_pool(&self.pool.id, resize, Utc::now());
+        changed.await.unwrap();
+    }
+
     async fn counts(&self) -> (u64, u64, u64) {
         let counts = self.store.pool_counts(std::slice::from_ref(&self.pool.id));
         let counts = counts.await.unwrap().remove(&self.pool.id);
@@ -318,6 +324,7 @@ async fn list_of_a_project_uses_an_index() {
 #[tokio::test]
 async fn concurrent_leases_get_different_browsers() {
     let fixture = Fixture::new().await;
+    fixture.resize(8).await;
     for _ in 0..8 {
         fixture.idle().await;
     }
@@ -450,6 +457,23 @@ async fn sizes_of_pools_count_towards_the_limit_of_the_project() {
         .await
         .unwrap();
     store.create_browser(new(), Utc::now()).await.unwrap();
+}
+
+#[tokio::test]
+async fn pool_that_has_become_smaller_leases_no_more_than_its_size() {
+    let fixture = Fixture::new().await;
+    for _ in 0..3 {
+        fixture.idle().await;
+    }
+    fixture.lease(Claim::NoWaiters).await.unwrap();
+    // Two are idle until they are discarded.
+    fixture.resize(1).await;
+    assert!(is_none_available(&fixture.lease(Claim::NoWaiters).await));
+    fixture.resize(2).await;
+    let leases = join_all((0..4).map(|_| fixture.lease(Claim::NoWaiters))).await;
+    let leased = leases.iter().filter(|lease| lease.is_ok()).count();
+    assert_eq!(leased, 1);
+    assert_eq!(fixture.counts().await, (1, 2, 0));
 }
 
 #[tokio::test]
