@@ -46,6 +46,7 @@ use crate::{
     },
 };
 
+mod ascii;
 mod frames;
 pub mod login;
 mod permitted_hosts;

@@ -1,6 +1,6 @@
 //! Finds the frame with the fields.
 
-use std::mem;
+use std::{mem, sync::LazyLock};
 
 use futures::future::join_all;
 use serde::Deserialize;
@@ -8,12 +8,14 @@ use url::Url;
 
 use super::{
     FieldReport, FillError, ReportedOutcome, ScriptRequest, ValueKind,
+    ascii::to_ascii,
     frames::{self, MAX_FRAMES},
     names_of, without_secrets,
 };
 use crate::{
-    agent::chromium::front::FrontPage, api::credential_fill::FillResponse,
-    system::cdp::frame_scripts::FrameScript,
+    agent::chromium::front::FrontPage,
+    api::credential_fill::FillResponse,
+    system::cdp::frame_scripts::{FrameScript, ScriptSource},
 };
 
 /// The script, which has an object of calls as its value.
@@ -29,6 +31,8 @@ const SOURCE: &str = concat!(
     include_str!("page/filler.js"),
     "\nreturn filler;\n})()"
 );
+/// The script as it is sent. A text with other characters would have two bytes for each.
+static ASCII_SOURCE: LazyLock<String> = LazyLock::new(|| to_ascii(SOURCE));
 /// The isolated world of the script: a page cannot change its globals.
 const WORLD: &str = "berth-credentials";
 
@@ -76,7 +80,11 @@ impl Search {
         let session = &page.session;
         // A frame without an address of its own may contain permitted ones.
         let permits = |url: &str| request.policy.permits(url) || url.starts_with("about:");
-        let scripts = session.frame_scripts(WORLD, SOURCE, MAX_FRAMES, &permits);
+        let source = ScriptSource {
+            text: &ASCII_SOURCE,
+            earlier: None,
+        };
+        let scripts = session.frame_scripts(WORLD, source, MAX_FRAMES, &permits);
         let scripts = scripts.await?;
         let origin = scripts.first().map_or("", |script| script.url.as_str());
         if !request.policy.permits(origin) {

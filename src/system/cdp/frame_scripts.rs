@@ -50,6 +50,15 @@ const NOT_RUN: [&str; 3] = [
 /// during the call; that of a tab's own frame ends between calls only.
 const NO_CONTEXT: &str = "Cannot find context";
 
+/// The source of scripts in frames. Its value is an object.
+#[derive(Debug, Clone, Copy)]
+pub struct ScriptSource<'a> {
+    pub text: &'a str,
+    /// An expression for the object that an evaluation has left in the world, if it leaves one. A
+    /// long text is not sent again then.
+    pub earlier: Option<&'a str>,
+}
+
 /// A script in a frame.
 #[derive(Debug)]
 pub struct FrameScript {
@@ -140,7 +149,7 @@ impl TabSession {
     pub async fn frame_scripts(
         &self,
         world: &str,
-        source: &str,
+        source: ScriptSource<'_>,
         max: usize,
         permits: &(dyn Fn(&str) -> bool + Sync),
     ) -> Result<Vec<FrameScript>, ScriptCallError> {
@@ -374,7 +383,7 @@ async fn start_script(
     cdp: &Cdp,
     document: Document,
     world: &str,
-    source: &str,
+    source: ScriptSource<'_>,
 ) -> Result<FrameScript, CdpError> {
     let Document {
         session,
@@ -385,12 +394,22 @@ async fn start_script(
     create.world_name = Some(world.to_owned());
     let created = cdp.call(create, Some(session.clone())).await?;
     let context = created.execution_context_id;
-    let mut evaluate = EvaluateParams::new(source);
-    evaluate.context_id = Some(context);
-    evaluate.object_group = Some(OBJECT_GROUP.to_owned());
-    evaluate.silent = Some(true);
-    let evaluated = cdp.call(evaluate, Some(session.clone())).await?;
-    let object = evaluated.result.object_id.clone();
+    let evaluate = async |expression: &str| {
+        let mut evaluate = EvaluateParams::new(expression);
+        evaluate.context_id = Some(context);
+        evaluate.object_group = Some(OBJECT_GROUP.to_owned());
+        evaluate.silent = Some(true);
+        let evaluated = cdp.call(evaluate, Some(session.clone())).await?;
+        Ok::<_, CdpError>(evaluated.result.object_id.clone())
+    };
+    let earlier = match source.earlier {
+        Some(earlier) => evaluate(earlier).await?,
+        None => None,
+    };
+    let object = match earlier {
+        Some(object) => Some(object),
+        None => evaluate(source.text).await?,
+    };
     Ok(FrameScript {
         url: frame.url,
         frame: frame.id,

@@ -90,12 +90,13 @@ pub(super) fn rerender() -> Router {
     login.routes()
 }
 
-/// A site whose form is in the shadow tree of an element of its own.
+/// A site whose form is in the shadow tree of an element of its own, which has the name of an
+/// object of the agent's script.
 pub(super) fn shadow() -> Router {
     let login = PasswordLogin {
         page: |_, form| {
             login_page(&format!(
-                "<login-form></login-form><script>
+                "<login-form id=berthLoginPage></login-form><script>
                 customElements.define('login-form', class extends HTMLElement {{
                   connectedCallback() {{ this.attachShadow({{ mode: 'open' }}).innerHTML = {} }}
                 }});

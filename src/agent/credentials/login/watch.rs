@@ -1,6 +1,6 @@
 //! A connection to the tab in front, from one request to the next.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use futures::future::join_all;
 use serde::Deserialize;
@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     agent::credentials::{
+        ascii::to_ascii,
         frames::{self, MAX_FRAMES},
         search::describe_origin,
     },
@@ -27,7 +28,7 @@ use crate::{
     },
     system::cdp::{
         connection::{CdpError, CookieName},
-        frame_scripts::{FrameScript, ScriptCallError},
+        frame_scripts::{FrameScript, ScriptCallError, ScriptSource},
         main_document::MainDocument,
     },
 };
@@ -35,7 +36,7 @@ use crate::{
 /// The script, which has an object of calls as its value. It is kept in the global of its world, so
 /// that a later inspection of the document finds the elements of the one before.
 const SOURCE: &str = concat!(
-    "globalThis.berthLoginPage ??= (() => {\n",
+    "Object.hasOwn(globalThis, 'berthLoginPage') || Object.defineProperty(globalThis, 'berthLoginPage', { value: (() => {\n",
     include_str!("../page/words.js"),
     include_str!("../page/login/words.js"),
     include_str!("../page/dom.js"),
@@ -68,8 +69,10 @@ const SOURCE: &str = concat!(
     include_str!("../page/login/settle.js"),
     include_str!("../page/login/act.js"),
     include_str!("../page/login/inspector.js"),
-    "\nreturn loginPage;\n})()"
+    "\nreturn loginPage;\n})() });\nglobalThis.berthLoginPage"
 );
+/// The script as it is sent. A text with other characters would have two bytes for each.
+static ASCII_SOURCE: LazyLock<String> = LazyLock::new(|| to_ascii(SOURCE));
 /// The isolated world of the script: a page cannot change its globals.
 const WORLD: &str = "berth-login-pages";
 const DEFAULT_WAIT_MS: u32 = 3000;
@@ -102,6 +105,14 @@ struct DocumentInspection {
     findings: Vec<FrameInspection>,
     scripts: Vec<FrameScript>,
     tokens: Vec<String>,
+}
+
+fn source() -> ScriptSource<'static> {
+    ScriptSource {
+        text: &ASCII_SOURCE,
+        // An element of the page with this id is no own property.
+        earlier: Some("Object.hasOwn(globalThis, 'berthLoginPage') ? berthLoginPage : undefined"),
+    }
 }
 
 pub(super) struct Watch {
@@ -225,7 +236,7 @@ impl Watch {
     ) -> Result<Option<PageState>, LoginPageError> {
         let session = &self.page.session;
         let before = session.main_document().await?;
-        let scripts = session.frame_scripts(WORLD, SOURCE, 1, &|_| true).await;
+        let scripts = session.frame_scripts(WORLD, source(), 1, &|_| true).await;
         let Ok(Some(script)) = scripts.map(|scripts| scripts.into_iter().next()) else {
             return Ok(None);
         };
@@ -246,7 +257,7 @@ impl Watch {
     async fn inspect_frames(&self, state: PageState) -> Result<DocumentInspection, LoginPageError> {
         let session = &self.page.session;
         let document = session.main_document().await?;
-        let scripts = session.frame_scripts(WORLD, SOURCE, MAX_FRAMES, &|_| true);
+        let scripts = session.frame_scripts(WORLD, source(), MAX_FRAMES, &|_| true);
         let scripts = scripts.await;
         let scripts = scripts.map_err(script_error)?;
         let mut inspections = self.inspect_all(&scripts).await?;

@@ -191,6 +191,11 @@ impl Encoder<'_> {
             text(raw, self.out);
             return Ok(());
         }
+        if let Some(escapes) = count_ascii_escapes(raw) {
+            head(TEXT, raw.len() - escapes, self.out);
+            unescape_ascii(raw, self.out);
+            return Ok(());
+        }
         let (mut count, mut is_ascii) = (0, true);
         for unit in units(raw) {
             count += 1;
@@ -221,6 +226,43 @@ fn scan_string(bytes: &[u8]) -> Option<(usize, bool)> {
     }
 }
 
+/// Returns the number of escapes, unless a character is not ASCII or given by its number.
+fn count_ascii_escapes(raw: &str) -> Option<usize> {
+    let mut rest = raw.is_ascii().then_some(raw.as_bytes())?;
+    let mut count = 0;
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        if rest.get(at + 1) == Some(&b'u') {
+            return None;
+        }
+        count += 1;
+        rest = rest.get(at + 2..)?;
+    }
+    Some(count)
+}
+
+/// Appends a string whose escapes were counted. Long parts without escapes are copied at once.
+fn unescape_ascii(raw: &str, out: &mut Vec<u8>) {
+    let mut rest = raw.as_bytes();
+    while let Some(at) = memchr::memchr(b'\\', rest) {
+        out.extend_from_slice(&rest[..at]);
+        out.push(unescaped(rest[at + 1]));
+        rest = &rest[at + 2..];
+    }
+    out.extend_from_slice(rest);
+}
+
+/// Returns the character that an escape with this letter is for.
+fn unescaped(letter: u8) -> u8 {
+    match letter {
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => 0x0a,
+        b'r' => 0x0d,
+        b't' => 0x09,
+        other => other,
+    }
+}
+
 /// Returns the UTF-16 code units of a valid string with escapes.
 fn units(raw: &str) -> impl Iterator<Item = u16> {
     let mut chars = raw.chars();
@@ -231,17 +273,12 @@ fn units(raw: &str) -> impl Iterator<Item = u16> {
         }
         match chars.next()? {
             '\\' => Some(match chars.next()? {
-                'b' => 0x08,
-                'f' => 0x0c,
-                'n' => 0x0a,
-                'r' => 0x0d,
-                't' => 0x09,
                 'u' => {
                     let digits = chars.as_str().get(..4).unwrap_or_default();
                     chars.nth(3);
                     u16::from_str_radix(digits, 16).unwrap_or_default()
                 }
-                other => other as u16,
+                letter => unescaped(letter as u8).into(),
             }),
             other => {
                 let mut pair = [0; 2];
