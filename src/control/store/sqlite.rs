@@ -10,7 +10,6 @@ use sqlx::{
     Connection,
     sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous},
 };
-
 use tokio::time::{sleep, timeout};
 
 use super::open_error::OpenFailure;

@@ -177,14 +177,11 @@ impl Store {
         if !is_published {
             return Ok(None);
         }
-        let retired_blobs = match save.is_health_check {
-            true => {
-                let mut retired = retire_health_checks(&transaction, &row).await?;
-                retired.extend(retire(&transaction, &row, kept).await?);
-                retired
-            }
-            false => retire(&transaction, &row, kept).await?,
+        let mut retired_blobs = match save.is_health_check {
+            true => retire_health_checks(&transaction, &row).await?,
+            false => Vec::new(),
         };
+        retired_blobs.extend(retire(&transaction, &row, kept).await?);
         let number = natural(row.number)?;
         let events = match &save.browser {
             Some(browser) => {

@@ -127,7 +127,7 @@ async fn version_of_a_health_check_replaces_that_of_the_one_before() {
     let mut retired = Vec::new();
     for (index, source) in sources.into_iter().enumerate() {
         let BeginSave::Started(save) = begin(&store, &profile, source).await else {
-            panic!("the profile is saved by nobody else");
+            panic!("the save is refused");
         };
         let new = new_version(&format!("blob-{}", index + 1));
         let published = store.publish_profile_version(&save, new, 3, Utc::now());
