@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::{
+    auth_events::AuthEvents,
     auth_login::{TestConnection, credential, dev_with},
     dev::Dev,
     login_sites::LoginSites,
@@ -112,19 +113,28 @@ async fn person_signs_in_to_a_site_on_the_page() {
     dev.finish().await;
 }
 
+/// Begins a login with stored values, and waits until an action of the person is requested.
+/// Returns the connection, the link, and the events after the request.
+async fn begin<'a>(
+    dev: &'a Dev,
+    sites: &LoginSites,
+    site: &str,
+) -> (TestConnection<'a>, Value, AuthEvents) {
+    let name = credential(dev, site, &sites.ada, json!({})).await;
+    let fields = json!({"credential": {"name": name}});
+    let connection = TestConnection::create(dev, sites, site, fields).await;
+    let begun = connection.begin().await;
+    let mut events = connection.events().await;
+    events.request().await;
+    (connection, begun["hosted_url"].clone(), events)
+}
+
 #[tokio::test]
 async fn person_sees_the_site_where_an_action_is_requested() {
     let sites = LoginSites::serve().await;
     let dev = dev_with(&sites, &[]).await;
-    let site = "push.test";
-    let name = credential(&dev, site, &sites.ada, json!({})).await;
-    let fields = json!({"credential": {"name": name}});
-    let connection = TestConnection::create(&dev, &sites, site, fields).await;
-    let begun = connection.begin().await;
-    let mut events = connection.events().await;
-    events.request().await;
-    let login = json!({"url": begun["hosted_url"]});
-    run_on(&dev, "real.mjs", &[], &login).await;
+    let (_, url, mut events) = begin(&dev, &sites, "push.test").await;
+    run_on(&dev, "real.mjs", &[], &json!({ "url": url })).await;
     sites.approve_push().await;
     let rest = events.rest().await;
     let last = &rest.last().unwrap().data;
@@ -137,14 +147,9 @@ async fn person_clicks_a_captcha_in_the_live_view() {
     let sites = LoginSites::serve().await;
     let dev = dev_with(&sites, &[]).await;
     let site = "captcha.test";
-    let name = credential(&dev, site, &sites.ada, json!({})).await;
-    let fields = json!({"credential": {"name": name}});
-    let connection = TestConnection::create(&dev, &sites, site, fields).await;
-    let begun = connection.begin().await;
-    let mut events = connection.events().await;
-    events.request().await;
+    let (connection, url, _events) = begin(&dev, &sites, site).await;
     let target = place_of(&dev, "#captcha").await;
-    let login = json!({"url": begun["hosted_url"], "target": target});
+    let login = json!({"url": url, "target": target});
     run_on(&dev, "real.mjs", &[], &login).await;
     connection.assert_logged_in(&sites, site, &sites.ada).await;
     dev.finish().await;
