@@ -56,13 +56,19 @@ export async function runPages(endpoint, { origin, start = origin, secrets }, sc
 /** Fails if axe finds a violation, or the page is wider than its window. */
 export async function assertAccessible(page, name) {
   await page.waitForFunction(() => document.getAnimations().every(animation => animation.playState !== 'running' || animation.effect.getTiming().iterations === Infinity));
-  await page.evaluate(`${axe}; null`);
+  if (await page.evaluate(() => !window.axe)) await page.evaluate(`${axe}; null`);
   const violations = await page.evaluate(async () => {
     const result = await axe.run(document, { resultTypes: ['violations'] });
     return result.violations.map(({ id, nodes }) => `${id}: ${nodes.map(node => `${node.target} ${node.failureSummary}`).join('; ')}`);
   });
   assert.deepEqual(violations, [], name);
   await assertFitsWindow(page, name);
+}
+
+/** Changes the color scheme, and waits until the scripts of the page know it. */
+export async function setColorScheme(page, colorScheme) {
+  await page.emulateMedia({ colorScheme });
+  await page.evaluate(() => new Promise(requestAnimationFrame));
 }
 
 export async function assertFitsWindow(page, name) {

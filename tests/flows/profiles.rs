@@ -156,7 +156,7 @@ async fn profile_has_one_writer() {
 #[tokio::test]
 async fn running_browser_is_saved_under_load_without_disconnecting_its_clients() {
     let dev = Dev::start().await;
-    let saves: usize = env::var(SAVES).map_or(8, |count| count.parse().unwrap());
+    let saves: usize = env::var(SAVES).map_or(4, |count| count.parse().unwrap());
     let writer = dev.browser(json!({"timeout_seconds": 600})).await;
     let (mut devtools, _) = connect_async(writer["cdp_ws_url"].as_str().unwrap())
         .await

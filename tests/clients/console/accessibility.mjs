@@ -1,20 +1,21 @@
-// axe on every view and dialog, and images of them. The argument after the key is one of FORMS.
-import { assertAccessible } from '../pages.mjs';
+// axe on every view and dialog in both themes, and images of them. The argument after the key is one of FORMS.
+import { assertAccessible, setColorScheme } from '../pages.mjs';
 import { api, run, signIn, visit, picture } from './harness.mjs';
 import { interceptSamples } from './fakes.mjs';
 
 const FORMS = {
-  light: { colorScheme: 'light' },
-  dark: { colorScheme: 'dark' },
-  'phone-light': { colorScheme: 'light', viewport: { width: 390, height: 844 }, hasTouch: true },
-  'phone-dark': { colorScheme: 'dark', viewport: { width: 390, height: 844 }, hasTouch: true },
+  desktop: {},
+  phone: { viewport: { width: 390, height: 844 }, hasTouch: true },
 };
 const POOL = 'pool_01kgc3v7e8r9t0w1x2y3z4a5b6';
 const PROFILE = 'prof_01kgc3v7e8r9t0w1x2y3z4a5b6';
 
 async function check(page, name) {
-  await assertAccessible(page, name);
-  await picture(page, name);
+  for (const colorScheme of ['light', 'dark']) {
+    await setColorScheme(page, colorScheme);
+    await assertAccessible(page, `${name}-${colorScheme}`);
+    await picture(page, `${name}-${colorScheme}`);
+  }
 }
 
 /** Scrolls through the page until it has all thumbnails. */

@@ -43,13 +43,8 @@ async fn run_on(dev: &Dev, scenario: &str, arguments: &[&str], login: &Value) {
 }
 
 #[tokio::test]
-async fn axe_finds_no_violation_in_any_state_in_light_scheme() {
-    run("accessibility.mjs", &["light"], &[]).await;
-}
-
-#[tokio::test]
-async fn axe_finds_no_violation_in_any_state_in_dark_scheme() {
-    run("accessibility.mjs", &["dark"], &[]).await;
+async fn axe_finds_no_violation_in_any_state() {
+    run("accessibility.mjs", &[], &[]).await;
 }
 
 #[tokio::test]
