@@ -21,6 +21,9 @@ const OTHERS_OF_CREDENTIAL: u32 = 0o027;
 /// A secret, and the file or the variable that it comes from.
 pub(crate) type Sourced = (SecretString, String);
 
+/// The directory with the credentials of the systemd unit, if it has any, and the name of one.
+pub(crate) type UnitCredential<'a> = (Option<&'a Path>, &'a str);
+
 /// Reads the token from its file, or else from the value of a variable. Returns `None` if there is
 /// neither.
 ///
@@ -30,7 +33,23 @@ pub(crate) fn read(
     file: Option<&Path>,
     variable: (&str, Option<String>),
 ) -> Result<Option<SecretString>, String> {
-    let Some((token, source)) = read_secret(file, variable)? else {
+    check_token(read_secret(file, variable)?)
+}
+
+/// Reads the token like [`read`]. A credential of systemd takes precedence over the variable.
+///
+/// # Errors
+/// Returns a message as [`read`] does.
+pub(crate) fn read_with_credential(
+    file: Option<&Path>,
+    credential: UnitCredential<'_>,
+    variable: (&str, Option<String>),
+) -> Result<Option<SecretString>, String> {
+    check_token(read_secret_with_credential(file, credential, variable)?)
+}
+
+fn check_token(read: Option<Sourced>) -> Result<Option<SecretString>, String> {
+    let Some((token, source)) = read else {
         return Ok(None);
     };
     let content = token.expose_secret();
@@ -59,12 +78,29 @@ pub(crate) fn read_secret(
     })
 }
 
+/// Reads a secret like [`read_secret`]. A credential of systemd takes precedence over the variable.
+///
+/// # Errors
+/// Returns a message if the file is not private, or cannot be read.
+pub(crate) fn read_secret_with_credential(
+    file: Option<&Path>,
+    (directory, name): UnitCredential<'_>,
+    variable: (&str, Option<String>),
+) -> Result<Option<Sourced>, String> {
+    if let (None, Some(directory)) = (file, directory)
+        && let Some(credential) = read_credential(directory, name)?
+    {
+        return Ok(Some(credential));
+    }
+    read_secret(file, variable)
+}
+
 /// Reads a credential of systemd from the directory of the unit's. Returns `None` if it has none of
 /// that name.
 ///
 /// # Errors
 /// Returns a message if the file is not private, or cannot be read.
-pub(crate) fn read_credential(directory: &Path, name: &str) -> Result<Option<Sourced>, String> {
+fn read_credential(directory: &Path, name: &str) -> Result<Option<Sourced>, String> {
     let file = directory.join(name);
     let path = file.display().to_string();
     match file.try_exists() {

@@ -1,9 +1,6 @@
 //! The options of an agent that registers itself at control.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-};
+use std::{net::SocketAddr, path::PathBuf};
 
 use secrecy::SecretString;
 use url::Url;
@@ -13,6 +10,9 @@ use crate::{api::fleet::HostAddress, loopback::is_loopback, token_setting};
 
 /// The variable with the join token.
 const JOIN_TOKEN: &str = "BERTH_AGENT_JOIN_TOKEN";
+
+/// The name of the credential of systemd with the join token.
+const CREDENTIAL: &str = "berth-join-token";
 
 /// The options of an agent that registers itself at control.
 #[derive(Clone, Debug, clap::Args)]
@@ -26,6 +26,10 @@ pub struct ControlSettings {
     /// BERTH_AGENT_JOIN_TOKEN
     #[arg(long, env = "BERTH_AGENT_JOIN_TOKEN_FILE", value_name = "FILE")]
     pub join_token_file: Option<PathBuf>,
+
+    /// Set by systemd if the unit has credentials
+    #[arg(long, env = "CREDENTIALS_DIRECTORY", hide = true)]
+    credentials_directory: Option<PathBuf>,
 
     /// IP address and port at which control reaches the agent [default: that of --listen]
     #[arg(long, env = "BERTH_AGENT_ADVERTISE", value_name = "ADDR:PORT")]
@@ -57,7 +61,7 @@ impl ControlSettings {
             return None;
         };
         let url = errors.collect("control-url", self.parse_url(url));
-        let join_token = errors.collect("join-token-file", read(self.join_token_file.as_deref()));
+        let join_token = errors.collect("join-token-file", self.read_join_token());
         let advertised = self.advertise.as_deref().map(str::parse).transpose();
         let advertised = errors.collect("advertise", advertised).flatten();
         if let Some(listen) = listen
@@ -72,6 +76,19 @@ impl ControlSettings {
             join_token: join_token.flatten(),
             advertised,
         })
+    }
+
+    /// Reads the join token from its file, or from the credential of systemd, or from the variable.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an option would show the token in the list of processes"
+    )]
+    fn read_join_token(&self) -> Result<Option<SecretString>, String> {
+        token_setting::read_with_credential(
+            self.join_token_file.as_deref(),
+            (self.credentials_directory.as_deref(), CREDENTIAL),
+            (JOIN_TOKEN, std::env::var(JOIN_TOKEN).ok()),
+        )
     }
 
     fn reject_unused(&self, errors: &mut SettingsErrors) {
@@ -109,13 +126,4 @@ impl ControlSettings {
         }
         Ok(url)
     }
-}
-
-/// Reads the join token from its file, or from [`JOIN_TOKEN`]. Returns `None` if there is neither.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "an option would show the token in the list of processes"
-)]
-fn read(file: Option<&Path>) -> Result<Option<SecretString>, String> {
-    token_setting::read(file, (JOIN_TOKEN, std::env::var(JOIN_TOKEN).ok()))
 }

@@ -38,19 +38,12 @@ impl SecretsSettings {
         reason = "an option would show the keys in the list of processes"
     )]
     pub fn check(&self) -> Result<Option<KeyRing>, RingSourceError> {
-        let credential = match (&self.secrets_key_file, &self.credentials_directory) {
-            (None, Some(directory)) => token_setting::read_credential(directory, CREDENTIAL),
-            _ => Ok(None),
-        };
-        let read = match credential.map_err(RingSourceError::Read)? {
-            Some(credential) => Some(credential),
-            None => {
-                let variable = (VARIABLE, std::env::var(VARIABLE).ok());
-                let read = token_setting::read_secret(self.secrets_key_file.as_deref(), variable);
-                read.map_err(RingSourceError::Read)?
-            }
-        };
-        let Some((text, origin)) = read else {
+        let read = token_setting::read_secret_with_credential(
+            self.secrets_key_file.as_deref(),
+            (self.credentials_directory.as_deref(), CREDENTIAL),
+            (VARIABLE, std::env::var(VARIABLE).ok()),
+        );
+        let Some((text, origin)) = read.map_err(RingSourceError::Read)? else {
             return Ok(None);
         };
         ring_source::parse(&text, origin).map(Some)
