@@ -73,7 +73,7 @@ pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     }
     config.allow_http_logins = settings.control.allow_http_logins.unwrap_or(true);
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
-    let started = control::start(config, agent::document(), shutdown).await?;
+    let started = control::start(config, agent::document(), None, shutdown).await?;
     let key = valid_key(&started).await?;
     if settings.control.host_fleet == Fleet::Registered {
         let caller = started.control.keys.authenticate(key.expose_secret());

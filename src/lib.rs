@@ -16,6 +16,7 @@ mod loopback;
 pub mod profile_import;
 pub(crate) mod rate_limit;
 pub mod request_scope;
+pub mod service_report;
 pub mod shutdown;
 mod state_dir;
 pub mod streams;

@@ -1,6 +1,6 @@
 //! The `berth` program: agent, control plane, and both on one machine.
 
-use std::{process::ExitCode, sync::Arc, time::Duration};
+use std::{net::TcpListener, process::ExitCode, sync::Arc, time::Duration};
 
 use berth::{
     agent::{self, logs::ProgramLog},
@@ -16,6 +16,7 @@ use berth::{
     dev, profile_import,
     system::{
         process::{allocator, core_dumps, environment, open_files},
+        service_manager,
         x11::clipboard,
     },
 };
@@ -50,11 +51,19 @@ fn main() -> ExitCode {
         Command::Agent(_) => Some(Arc::new(own_log.line_writer())),
         _ => None,
     };
+    let passed = match cli.command {
+        Command::Control(_) => service_manager::take_listener(),
+        _ => Ok(None),
+    };
+    let passed = match passed {
+        Ok(passed) => passed,
+        Err(error) => return fail(&error),
+    };
     let log = match init_logging(&cli.common.log, cli.common.log_format, sink) {
         Ok(log) => log,
         Err(error) => return fail(&format!("cannot initialize logging: {error}")),
     };
-    let result = execute(cli, own_log, &log);
+    let result = execute(cli, own_log, passed, &log);
     // The lines that are still queued come before the error.
     drop(log);
     match result {
@@ -63,11 +72,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn execute(cli: Cli, own_log: ProgramLog, guard: &LogGuard) -> Result<ExitCode, String> {
+fn execute(
+    cli: Cli,
+    own_log: ProgramLog,
+    passed: Option<TcpListener>,
+    guard: &LogGuard,
+) -> Result<ExitCode, String> {
     let log = &cli.common.log;
     let done = match cli.command {
         Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
-        Command::Control(settings) => serve(control::run(&settings, agent::document(), log), guard),
+        Command::Control(settings) => {
+            let running = control::run(&settings, agent::document(), passed, log);
+            serve(running, guard)
+        }
         Command::Dev(settings) => serve(dev::run(&settings, log), guard),
         Command::Profile(ProfileCommand::Import(options)) => {
             let config = options.check()?;

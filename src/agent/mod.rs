@@ -34,9 +34,7 @@ use tower::{ServiceExt, service_fn};
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    http::{
-        ConnectionLimits, Metrics, StaticToken, TlsSettings, require_static_token, serve, serve_tls,
-    },
+    http::{ConnectionLimits, Metrics, StaticToken, require_static_token, serve, serve_tls},
     shutdown::Shutdown,
     state_dir::FileLock,
     system::{
@@ -63,6 +61,7 @@ mod registration;
 pub mod replays;
 pub mod routes;
 pub mod screenshots;
+mod service_status;
 pub mod session_dir;
 pub mod sessions;
 pub mod settings;
@@ -89,9 +88,10 @@ use isolation::Isolation;
 use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
-use registration::Registration;
+use registration::{Registered, Registration};
 use replays::Replays;
 use screenshots::Screenshots;
+use service_status::ServiceStatus;
 use sessions::{SessionScope, Sessions, Taints};
 use settings::{ChildUser, Config};
 use user_data::UserData;
@@ -230,7 +230,7 @@ pub struct Started {
     shutdown: Shutdown,
     listener: TcpListener,
     /// Present if the agent registers itself at control.
-    tls: Option<TlsSettings>,
+    registered: Option<Registered>,
     _lock: FileLock,
 }
 
@@ -253,7 +253,7 @@ pub async fn start(
     })?;
     Metrics::install().spawn_upkeep(&shutdown);
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
-    let tls = match &config.control {
+    let registered = match &config.control {
         Some(control) => {
             let (control, sessions) = (control.clone(), sessions.clone());
             let address = listener.local_addr()?;
@@ -267,7 +267,7 @@ pub async fn start(
         sessions,
         shutdown,
         listener,
-        tls,
+        registered,
         _lock: lock,
     })
 }
@@ -282,12 +282,21 @@ impl Started {
             sessions,
             shutdown,
             listener,
-            tls,
+            registered,
         } = self;
+        let (tls, registration) = match registered {
+            Some(Registered { tls, state }) => (Some(tls), Some(state)),
+            None => (None, None),
+        };
         if config.json {
             let scheme = if tls.is_some() { "https" } else { "http" };
             print_base_url(scheme, listener.local_addr()?)?;
         }
+        ServiceStatus {
+            sessions: sessions.clone(),
+            registration,
+        }
+        .start(&shutdown);
         let current = service_fn(move |request| sessions.current().router.oneshot(request));
         let router = Router::new().fallback_service(current);
         let limits = connection_limits(&config);

@@ -25,7 +25,12 @@
 //!
 //! Handlers take the services they use from [`Control`], through axum's `FromRef`.
 
-use std::{net::SocketAddr, ops::Deref, sync::Arc, time::Duration};
+use std::{
+    net::{self, SocketAddr},
+    ops::Deref,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{Router, extract::FromRef, middleware::from_fn_with_state};
 use secrecy::SecretSlice;
@@ -70,6 +75,7 @@ pub mod replays;
 pub mod routes;
 pub mod secret_token;
 pub mod secrets;
+mod service_status;
 mod services;
 pub mod session_token;
 pub mod settings;
@@ -240,15 +246,17 @@ pub fn document(agent: OpenApi) -> OpenApi {
     )
 }
 
-/// Performs all steps that can fail before the first request.
+/// Performs all steps that can fail before the first request. `passed` is a listening socket to use
+/// instead of the configured address.
 pub async fn start(
     config: Config,
     agent: OpenApi,
+    passed: Option<net::TcpListener>,
     shutdown: Shutdown,
 ) -> Result<Started, ControlError> {
     let state_dir = StateDir::open(&config.state_dir)?;
     let lock = state_dir.lock()?;
-    let (listener, address) = bind(config.listen).await?;
+    let (listener, address) = listen(config.listen, passed).await?;
     let (blobs, place) = open_blobs(&state_dir, &config.blobs).await?;
     let store = database::open_store(&state_dir, &config.database, place).await?;
     let (secret, authority) = open_secrets(&config, &state_dir)?;
@@ -330,19 +338,31 @@ async fn recover(
     Ok(())
 }
 
-/// Listens, and returns the address with the port.
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ControlError> {
-    let listener = TcpListener::bind(address).await;
+/// Listens, unless a listening socket was passed, and returns the address with the port.
+async fn listen(
+    address: SocketAddr,
+    passed: Option<net::TcpListener>,
+) -> Result<(TcpListener, SocketAddr), ControlError> {
+    let listener = match passed {
+        Some(passed) => TcpListener::from_std(passed),
+        None => TcpListener::bind(address).await,
+    };
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
     let address = listener.local_addr().map_err(ControlError::Serve)?;
     Ok((listener, address))
 }
 
-/// Runs `berth control` until a signal stops it.
-pub async fn run(settings: &Settings, agent: OpenApi, log: &str) -> Result<(), ControlError> {
+/// Runs `berth control` until a signal stops it, on the listening socket that the service manager
+/// passed, if any.
+pub async fn run(
+    settings: &Settings,
+    agent: OpenApi,
+    passed: Option<net::TcpListener>,
+    log: &str,
+) -> Result<(), ControlError> {
     let config = settings.check(log)?;
     let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
-    start(config, agent, shutdown).await?.run().await
+    start(config, agent, passed, shutdown).await?.run().await
 }
 
 impl Started {

@@ -10,6 +10,7 @@ use super::{
     notices::Listeners,
     processes::{Membership, ProcessLockTask},
     purge::Purge,
+    service_status,
     settings::Config,
     store::Fleet,
 };
@@ -29,6 +30,7 @@ pub(super) fn spawn(
         lock,
         hints,
     } = membership;
+    service_status::start(control.address, leadership.clone(), shutdown);
     let purge = Purge::new(
         control.store.clone(),
         control.replays.clone(),

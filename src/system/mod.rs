@@ -10,6 +10,7 @@
 //! locked_memory memory for keys
 //! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
+//! service_manager systemd: notifications, watchdog and passed sockets
 //! outbound/ HTTP requests to addresses that users configure
 //! sync/     wake-ups between threads that block on descriptors
 //! ```
@@ -25,5 +26,6 @@ pub mod outbound;
 pub mod process;
 pub mod profile;
 pub mod script;
+pub mod service_manager;
 pub mod sync;
 pub mod x11;

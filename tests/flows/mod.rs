@@ -49,6 +49,7 @@ mod script_policy;
 mod script_user;
 mod script_worker;
 mod secrets;
+mod service_manager;
 mod sessions;
 mod stored_secrets;
 mod system;

@@ -32,6 +32,7 @@ pub mod s3;
 pub mod screen;
 pub mod script_worker;
 pub mod scripts;
+pub mod service_manager;
 pub mod simulated_agent;
 pub mod simulated_login;
 pub mod site;

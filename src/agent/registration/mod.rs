@@ -52,6 +52,22 @@ const START_DELAY: Duration = Duration::from_secs(1);
 /// The TLS settings of the agent's server. `None` until control has issued a certificate.
 type ServerTls = Option<Arc<ServerConfig>>;
 
+/// The registration, for status reports.
+#[derive(Clone, Debug)]
+pub(super) enum RegistrationState {
+    /// No request has been answered yet.
+    Pending,
+    Registered(HostId),
+    /// The last request failed.
+    Failing(Arc<str>),
+}
+
+/// The results of the registration.
+pub(super) struct Registered {
+    pub(super) tls: watch::Receiver<ServerTls>,
+    pub(super) state: watch::Receiver<RegistrationState>,
+}
+
 /// Why a registration or a heartbeat failed.
 #[derive(Debug, thiserror::Error)]
 enum RegistrationError {
@@ -94,6 +110,7 @@ pub(super) struct Registration {
     capabilities: Value,
     sessions: Sessions,
     tls: watch::Sender<ServerTls>,
+    state: watch::Sender<RegistrationState>,
 }
 
 /// A successful registration.
@@ -115,9 +132,10 @@ impl Registration {
         listen: SocketAddr,
         sessions: Sessions,
         shutdown: &Shutdown,
-    ) -> Result<watch::Receiver<ServerTls>, AgentError> {
+    ) -> Result<Registered, AgentError> {
         let (key, is_new_key) = key_file::open(&config.state_dir)?;
         let (tls, settings) = watch::channel(None);
+        let (state, states) = watch::channel(RegistrationState::Pending);
         let registration = Registration {
             client: ControlClient::new(&control.url)?,
             key,
@@ -129,6 +147,7 @@ impl Registration {
             capabilities: machine::capabilities(config)?,
             sessions,
             tls,
+            state,
         };
         let stop = shutdown.clone();
         shutdown.spawn(async move {
@@ -137,7 +156,10 @@ impl Registration {
                 () = stop.requested() => {}
             }
         });
-        Ok(settings)
+        Ok(Registered {
+            tls: settings,
+            state: states,
+        })
     }
 
     /// Registers and reports for ever.
@@ -148,10 +170,12 @@ impl Registration {
                 Ok(registered) => {
                     delays.reset();
                     tracing::info!(host = %registered.host, "registered at control");
+                    self.set_registered(&registered.host);
                     self.report(&registered).await;
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot register at control");
+                    self.set_failing(&error);
                     sleep(delays.next_delay()).await;
                 }
             }
@@ -233,6 +257,7 @@ impl Registration {
             let delay = match self.send_heartbeat(&registered.host, is_ready).await {
                 Ok(_) if !is_ready => START_DELAY.min(interval),
                 Ok(answer) => {
+                    self.set_registered(&registered.host);
                     delays.reset();
                     Duration::from_secs(answer.heartbeat_interval_seconds.max(1))
                 }
@@ -242,11 +267,25 @@ impl Registration {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot send a heartbeat");
+                    self.set_failing(&error);
                     delays.next_delay()
                 }
             };
             sleep(delay).await;
         }
+    }
+
+    fn set_registered(&self, host: &HostId) {
+        self.state.send_if_modified(|state| {
+            let is_changed = !matches!(state, RegistrationState::Registered(_));
+            *state = RegistrationState::Registered(host.clone());
+            is_changed
+        });
+    }
+
+    fn set_failing(&self, error: &RegistrationError) {
+        let failing = RegistrationState::Failing(error.to_string().into());
+        self.state.send_replace(failing);
     }
 
     async fn send_heartbeat(

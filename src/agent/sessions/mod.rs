@@ -31,7 +31,7 @@ use std::{
 
 use parking_lot::RwLock;
 use tokio::{
-    sync::{Mutex, oneshot},
+    sync::{Mutex, oneshot, watch},
     task::{JoinHandle, spawn_blocking, yield_now},
 };
 
@@ -86,7 +86,7 @@ struct Inner {
     own_log: ProgramLog,
     shutdown: Shutdown,
     /// `None` only before the first session has started.
-    current: RwLock<Option<ServedAgent>>,
+    current: watch::Sender<Option<ServedAgent>>,
     /// The prepared session. Locked while a session ends, and while the next one is prepared.
     spare: Mutex<Option<ServedAgent>>,
     /// The receipt of the session before the current one, for a caller that did not get it.
@@ -135,7 +135,7 @@ impl Sessions {
                 config,
                 own_log,
                 shutdown: shutdown.clone(),
-                current: RwLock::new(None),
+                current: watch::Sender::new(None),
                 spare: Mutex::new(None),
                 last_receipt: RwLock::new(None),
                 replays,
@@ -144,7 +144,7 @@ impl Sessions {
             }),
         };
         let session = sessions.start_session(generation).await?;
-        *sessions.inner.current.write() = Some(session);
+        sessions.inner.current.send_replace(Some(session));
         let preparing = sessions.clone();
         shutdown.spawn(async move { preparing.prepare_spare().await });
         Ok(sessions)
@@ -292,7 +292,7 @@ impl Sessions {
         refused: oneshot::Sender<()>,
     ) -> Result<(), EndError> {
         if let Some(spare) = &spare {
-            *self.inner.current.write() = Some(spare.clone());
+            self.inner.current.send_replace(Some(spare.clone()));
         }
         ended.session.shutdown.discard();
         // The caller may have left.
@@ -302,7 +302,7 @@ impl Sessions {
         if spare.is_none() {
             // Until it has started, requests are refused as those of the session that ends.
             let next = self.start_next(ended.session.generation + 1).await?;
-            *self.inner.current.write() = Some(next);
+            self.inner.current.send_replace(Some(next));
         }
         // The next session sees neither these lines nor those about the end.
         self.inner.own_log.hide_past();
@@ -379,8 +379,13 @@ impl Sessions {
         reason = "nothing has the value before its first session has started"
     )]
     pub(super) fn current(&self) -> ServedAgent {
-        let current = self.inner.current.read().clone();
+        let current = self.inner.current.borrow().clone();
         current.expect("the first session has started")
+    }
+
+    /// Returns a receiver that changes when another session becomes the current one.
+    pub(super) fn watch(&self) -> watch::Receiver<Option<ServedAgent>> {
+        self.inner.current.subscribe()
     }
 }
 

@@ -1,0 +1,84 @@
+//! The status of the agent for the service manager: its browser, and its registration at control.
+
+use tokio::sync::watch;
+
+use super::{chromium::BrowserState, registration::RegistrationState, sessions::Sessions};
+use crate::{service_report::ServiceReport, shutdown::Shutdown};
+
+/// Follows what the status consists of, and has it reported.
+pub(super) struct ServiceStatus {
+    pub(super) sessions: Sessions,
+    /// `None` if the agent does not register itself.
+    pub(super) registration: Option<watch::Receiver<RegistrationState>>,
+}
+
+impl ServiceStatus {
+    /// Reports that the agent is ready, and its status until shutdown.
+    pub(super) fn start(self, shutdown: &Shutdown) {
+        let Some(report) = ServiceReport::start(self.text(), shutdown) else {
+            return;
+        };
+        let stop = shutdown.clone();
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = self.follow(report) => {}
+                () = stop.requested() => {}
+            }
+        });
+    }
+
+    async fn follow(mut self, report: ServiceReport) {
+        let mut current = self.sessions.watch();
+        loop {
+            current.mark_unchanged();
+            let mut browser = self.sessions.current().agent.chromium.watch();
+            loop {
+                report.set_status(self.text());
+                tokio::select! {
+                    _ = current.changed() => break,
+                    // It has no further state once its session has ended.
+                    Ok(()) = browser.changed() => {}
+                    () = changed(self.registration.as_mut()) => {}
+                }
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        let browser = self.sessions.current().agent.chromium.current();
+        let browser = browser_text(&browser);
+        match &self.registration {
+            None => browser,
+            Some(state) => format!("{browser} {}", registration_text(&state.borrow())),
+        }
+    }
+}
+
+async fn changed(registration: Option<&mut watch::Receiver<RegistrationState>>) {
+    let is_open = match registration {
+        Some(state) => state.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_open {
+        std::future::pending().await
+    }
+}
+
+fn browser_text(state: &BrowserState) -> String {
+    match state {
+        BrowserState::Starting => "The browser is starting.".to_owned(),
+        BrowserState::Running(devtools) => {
+            format!("The browser is running: {}.", devtools.version.product)
+        }
+        BrowserState::Restarting { reason } => format!("The browser is restarting: {reason}."),
+        BrowserState::Stopped => "The browser is stopped.".to_owned(),
+    }
+}
+
+fn registration_text(state: &RegistrationState) -> String {
+    match state {
+        RegistrationState::Pending => "Not registered at control yet.".to_owned(),
+        RegistrationState::Registered(host) => format!("Registered at control as {host}."),
+        RegistrationState::Failing(error) => format!("No contact with control: {error}."),
+    }
+}
