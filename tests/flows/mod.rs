@@ -53,5 +53,6 @@ mod service_manager;
 mod sessions;
 mod stored_secrets;
 mod system;
+mod systemd_units;
 mod tunnel;
 mod webhooks;
