@@ -124,6 +124,11 @@ fn execute(
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),
         },
+        Command::Completions(options) => options.print().map_err(|error| error.to_string()),
+        Command::ManPages(options) => {
+            let written = options.write();
+            written.map_err(|error| format!("{}: {error}", options.directory.display()))
+        }
     };
     done.map(|()| ExitCode::SUCCESS)
 }

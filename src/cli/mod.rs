@@ -5,12 +5,14 @@
 //! ```
 //!
 //! - `config_file` turns the keys of the TOML file into defaults of the options.
+//! - `documents` generates man pages and completions.
 //! - `logs` initializes logging from the common options.
 //!
 //! The settings themselves are declared where they are used: `agent::settings`,
 //! `control::settings`, `dev`.
 
 mod config_file;
+mod documents;
 mod logs;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -18,6 +20,7 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use config_file::ConfigFileError;
+pub use documents::{Completions, ManPages};
 pub use logs::{LogFormat, LogGuard, LogSink, init_logging, print_error};
 
 /// Browsers for agents, tests and data work.
@@ -78,6 +81,10 @@ pub enum Command {
     Check(CheckCommand),
     /// Print the OpenAPI document of a server
     Openapi(OpenapiArgs),
+    /// Print the completions of a shell
+    Completions(Completions),
+    /// Write the manual as man pages
+    ManPages(ManPages),
 }
 
 #[derive(Debug, Subcommand)]

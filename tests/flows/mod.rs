@@ -8,6 +8,7 @@ mod canary;
 mod cdp_clients;
 mod chromium_user;
 mod clients;
+mod command_line;
 mod computer;
 mod connections;
 mod console;

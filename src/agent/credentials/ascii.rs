@@ -10,7 +10,11 @@ pub(super) fn to_ascii(source: &str) -> String {
     let mut backslashes = 0;
     for character in source.chars() {
         if character.is_ascii() {
-            backslashes = if character == '\\' { backslashes + 1 } else { 0 };
+            backslashes = if character == '\\' {
+                backslashes + 1
+            } else {
+                0
+            };
             ascii.push(character);
             continue;
         }
