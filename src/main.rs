@@ -51,19 +51,19 @@ fn main() -> ExitCode {
         Command::Agent(_) => Some(Arc::new(own_log.line_writer())),
         _ => None,
     };
-    let passed = match cli.command {
+    let passed_listener = match cli.command {
         Command::Control(_) => service_manager::take_listener(),
         _ => Ok(None),
     };
-    let passed = match passed {
-        Ok(passed) => passed,
+    let passed_listener = match passed_listener {
+        Ok(listener) => listener,
         Err(error) => return fail(&error),
     };
     let log = match init_logging(&cli.common.log, cli.common.log_format, sink) {
         Ok(log) => log,
         Err(error) => return fail(&format!("cannot initialize logging: {error}")),
     };
-    let result = execute(cli, own_log, passed, &log);
+    let result = execute(cli, own_log, passed_listener, &log);
     // The lines that are still queued come before the error.
     drop(log);
     match result {
@@ -75,14 +75,14 @@ fn main() -> ExitCode {
 fn execute(
     cli: Cli,
     own_log: ProgramLog,
-    passed: Option<TcpListener>,
+    passed_listener: Option<TcpListener>,
     guard: &LogGuard,
 ) -> Result<ExitCode, String> {
     let log = &cli.common.log;
     let done = match cli.command {
         Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
         Command::Control(settings) => {
-            let running = control::run(&settings, agent::document(), passed, log);
+            let running = control::run(&settings, agent::document(), passed_listener, log);
             serve(running, guard)
         }
         Command::Dev(settings) => serve(dev::run(&settings, log), guard),

@@ -13,9 +13,8 @@ use tokio::{
 
 use crate::{shutdown::Shutdown, system::service_manager};
 
-/// The status of a server, for `systemctl status`. The last clone that is dropped does not end the
-/// reports.
-#[derive(Debug, Clone)]
+/// The status of a server, for `systemctl status`.
+#[derive(Debug)]
 pub struct ServiceReport {
     status: watch::Sender<String>,
 }
@@ -42,7 +41,8 @@ impl ServiceReport {
     }
 }
 
-/// The watchdog is pinged by a task of the runtime: a runtime that hangs is restarted.
+/// Sends the notifications until shutdown. As a task of the runtime it pings the watchdog only
+/// while the runtime works.
 async fn report(mut status: watch::Receiver<String>, shutdown: Shutdown) {
     service_manager::notify_ready(&status.borrow_and_update());
     let mut watchdog = service_manager::watchdog_interval().map(pings);

@@ -17,6 +17,8 @@ const OTHERS: u32 = 0o077;
 /// The same for a credential of systemd, which may let the user of the service read the file by an
 /// access control list. `stat` returns the mask of the list as the bits of the group.
 const OTHERS_OF_CREDENTIAL: u32 = 0o027;
+/// The directory of the credentials of all units.
+const CREDENTIALS: &str = "/run/credentials";
 
 /// A secret, and the file or the variable that it comes from.
 pub(crate) type Sourced = (SecretString, String);
@@ -73,7 +75,7 @@ pub(crate) fn read_secret(
     (variable, value): (&str, Option<String>),
 ) -> Result<Option<Sourced>, String> {
     Ok(match file {
-        Some(file) => Some((read_file(file, OTHERS)?, file.display().to_string())),
+        Some(file) => Some((read_file(file, denied(file))?, file.display().to_string())),
         None => value.map(|value| (SecretString::from(value), variable.to_owned())),
     })
 }
@@ -107,6 +109,14 @@ fn read_credential(directory: &Path, name: &str) -> Result<Option<Sourced>, Stri
         Ok(true) => Ok(Some((read_file(&file, OTHERS_OF_CREDENTIAL)?, path))),
         Ok(false) => Ok(None),
         Err(error) => Err(format!("{path}: {error}")),
+    }
+}
+
+/// Returns the bits that the mode of a file must not have.
+fn denied(file: &Path) -> u32 {
+    match file.starts_with(CREDENTIALS) {
+        true => OTHERS_OF_CREDENTIAL,
+        false => OTHERS,
     }
 }
 
@@ -154,6 +164,30 @@ mod tests {
             let error = read(None, Some(unusable)).unwrap_err();
             assert!(error.contains("in TOKEN must be 16 to 1024"), "{error}");
         }
+    }
+
+    #[test]
+    fn file_precedes_the_credential_and_that_the_variable() {
+        let directory = tempfile::tempdir().unwrap();
+        let read = |file: Option<&Path>, directory: Option<&Path>| {
+            let variable = ("TOKEN", Some("a-token-in-a-variable".to_owned()));
+            let read = read_with_credential(file, (directory, "credential"), variable).unwrap();
+            read.unwrap().expose_secret().to_owned()
+        };
+        let file = directory.path().join("file");
+        for path in [&file, &directory.path().join("credential")] {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            fs::write(path, format!("a-token-in-a-{name}\n")).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        }
+        let unit = Some(directory.path());
+        assert_eq!(read(Some(&file), unit), "a-token-in-a-file");
+        assert_eq!(read(None, unit), "a-token-in-a-credential");
+        assert_eq!(
+            read(None, Some(Path::new("/nonexistent"))),
+            "a-token-in-a-variable"
+        );
+        assert_eq!(read(None, None), "a-token-in-a-variable");
     }
 
     #[test]

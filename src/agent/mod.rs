@@ -88,7 +88,7 @@ use isolation::Isolation;
 use live::LiveViews;
 use logs::{Logs, ProgramLog};
 use process::Processes;
-use registration::{Registered, Registration};
+use registration::{Registration, RegistrationHandle};
 use replays::Replays;
 use screenshots::Screenshots;
 use service_status::ServiceStatus;
@@ -230,7 +230,7 @@ pub struct Started {
     shutdown: Shutdown,
     listener: TcpListener,
     /// Present if the agent registers itself at control.
-    registered: Option<Registered>,
+    registration: Option<RegistrationHandle>,
     _lock: FileLock,
 }
 
@@ -253,7 +253,7 @@ pub async fn start(
     })?;
     Metrics::install().spawn_upkeep(&shutdown);
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
-    let registered = match &config.control {
+    let registration = match &config.control {
         Some(control) => {
             let (control, sessions) = (control.clone(), sessions.clone());
             let address = listener.local_addr()?;
@@ -267,7 +267,7 @@ pub async fn start(
         sessions,
         shutdown,
         listener,
-        registered,
+        registration,
         _lock: lock,
     })
 }
@@ -282,10 +282,10 @@ impl Started {
             sessions,
             shutdown,
             listener,
-            registered,
+            registration,
         } = self;
-        let (tls, registration) = match registered {
-            Some(Registered { tls, state }) => (Some(tls), Some(state)),
+        let (tls, registration) = match registration {
+            Some(RegistrationHandle { tls, state }) => (Some(tls), Some(state)),
             None => (None, None),
         };
         if config.json {

@@ -79,6 +79,8 @@ fn registration_text(state: &RegistrationState) -> String {
     match state {
         RegistrationState::Pending => "Not registered at control yet.".to_owned(),
         RegistrationState::Registered(host) => format!("Registered at control as {host}."),
-        RegistrationState::Failing(error) => format!("No contact with control: {error}."),
+        RegistrationState::Failing(error) => {
+            format!("Cannot register at control or report to it: {error}.")
+        }
     }
 }

@@ -246,17 +246,17 @@ pub fn document(agent: OpenApi) -> OpenApi {
     )
 }
 
-/// Performs all steps that can fail before the first request. `passed` is a listening socket to use
-/// instead of the configured address.
+/// Performs all steps that can fail before the first request. `passed_listener` is used instead
+/// of the configured address.
 pub async fn start(
     config: Config,
     agent: OpenApi,
-    passed: Option<net::TcpListener>,
+    passed_listener: Option<net::TcpListener>,
     shutdown: Shutdown,
 ) -> Result<Started, ControlError> {
     let state_dir = StateDir::open(&config.state_dir)?;
     let lock = state_dir.lock()?;
-    let (listener, address) = listen(config.listen, passed).await?;
+    let (listener, address) = listen(config.listen, passed_listener).await?;
     let (blobs, place) = open_blobs(&state_dir, &config.blobs).await?;
     let store = database::open_store(&state_dir, &config.database, place).await?;
     let (secret, authority) = open_secrets(&config, &state_dir)?;
@@ -341,10 +341,10 @@ async fn recover(
 /// Listens, unless a listening socket was passed, and returns the address with the port.
 async fn listen(
     address: SocketAddr,
-    passed: Option<net::TcpListener>,
+    passed_listener: Option<net::TcpListener>,
 ) -> Result<(TcpListener, SocketAddr), ControlError> {
-    let listener = match passed {
-        Some(passed) => TcpListener::from_std(passed),
+    let listener = match passed_listener {
+        Some(listener) => TcpListener::from_std(listener),
         None => TcpListener::bind(address).await,
     };
     let listener = listener.map_err(|source| ControlError::Listen { address, source })?;
@@ -357,12 +357,15 @@ async fn listen(
 pub async fn run(
     settings: &Settings,
     agent: OpenApi,
-    passed: Option<net::TcpListener>,
+    passed_listener: Option<net::TcpListener>,
     log: &str,
 ) -> Result<(), ControlError> {
     let config = settings.check(log)?;
     let shutdown = Shutdown::on_signals().map_err(ControlError::Signals)?;
-    start(config, agent, passed, shutdown).await?.run().await
+    start(config, agent, passed_listener, shutdown)
+        .await?
+        .run()
+        .await
 }
 
 impl Started {

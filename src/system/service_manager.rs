@@ -11,10 +11,15 @@ use sd_notify::NotifyState;
 /// Pings per watchdog timeout. One that is late by half of it is early enough.
 const PINGS_PER_TIMEOUT: u32 = 2;
 
+/// The longest status in bytes. systemd ignores notifications of more than 4 KiB.
+const MAX_STATUS_BYTES: usize = 1024;
+
 /// Why the passed sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PassedSocketError {
-    #[error("the service manager passed {0} sockets, and one is needed: use one ListenStream=")]
+    #[error(
+        "the service manager passed {0} sockets, and one is needed: an empty ListenStream= removes the addresses before it"
+    )]
     Several(usize),
     #[error("the socket of the service manager cannot be used: {0}")]
     Unusable(#[from] io::Error),
@@ -31,12 +36,12 @@ pub fn is_present() -> bool {
 
 /// Notifies that the server accepts requests, with its first status.
 pub fn notify_ready(status: &str) {
-    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+    notify(&[NotifyState::Ready, NotifyState::Status(&one_line(status))]);
 }
 
-/// Notifies of a changed status, one line of text.
+/// Notifies of a changed status.
 pub fn notify_status(status: &str) {
-    notify(&[NotifyState::Status(status)]);
+    notify(&[NotifyState::Status(&one_line(status))]);
 }
 
 /// Notifies that the server shuts down.
@@ -60,6 +65,12 @@ fn notify(states: &[NotifyState<'_>]) {
     }
 }
 
+/// Returns a text that fits into a notification: a line break would begin another assignment.
+fn one_line(text: &str) -> String {
+    let length = text.floor_char_boundary(MAX_STATUS_BYTES);
+    text[..length].replace(char::is_control, " ")
+}
+
 /// Takes the listening TCP socket that the service manager passed, or `None` if it passed none.
 ///
 /// Must be called once, before the process starts a thread: it changes the environment.
@@ -78,5 +89,17 @@ pub fn take_listener() -> Result<Option<TcpListener>, PassedSocketError> {
             Ok(listener)
         }
         count => Err(PassedSocketError::Several(count)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_is_one_short_line() {
+        assert_eq!(one_line("502:\nMAINPID=1\r"), "502: MAINPID=1 ");
+        let long = "é".repeat(MAX_STATUS_BYTES);
+        assert_eq!(one_line(&format!("x{long}")).len(), MAX_STATUS_BYTES - 1);
     }
 }

@@ -62,8 +62,8 @@ pub(super) enum RegistrationState {
     Failing(Arc<str>),
 }
 
-/// The results of the registration.
-pub(super) struct Registered {
+/// The parts of the registration that the agent uses.
+pub(super) struct RegistrationHandle {
     pub(super) tls: watch::Receiver<ServerTls>,
     pub(super) state: watch::Receiver<RegistrationState>,
 }
@@ -110,7 +110,7 @@ pub(super) struct Registration {
     capabilities: Value,
     sessions: Sessions,
     tls: watch::Sender<ServerTls>,
-    state: watch::Sender<RegistrationState>,
+    state_sender: watch::Sender<RegistrationState>,
 }
 
 /// A successful registration.
@@ -132,10 +132,10 @@ impl Registration {
         listen: SocketAddr,
         sessions: Sessions,
         shutdown: &Shutdown,
-    ) -> Result<Registered, AgentError> {
+    ) -> Result<RegistrationHandle, AgentError> {
         let (key, is_new_key) = key_file::open(&config.state_dir)?;
         let (tls, settings) = watch::channel(None);
-        let (state, states) = watch::channel(RegistrationState::Pending);
+        let (state_sender, state_receiver) = watch::channel(RegistrationState::Pending);
         let registration = Registration {
             client: ControlClient::new(&control.url)?,
             key,
@@ -147,7 +147,7 @@ impl Registration {
             capabilities: machine::capabilities(config)?,
             sessions,
             tls,
-            state,
+            state_sender,
         };
         let stop = shutdown.clone();
         shutdown.spawn(async move {
@@ -156,9 +156,9 @@ impl Registration {
                 () = stop.requested() => {}
             }
         });
-        Ok(Registered {
+        Ok(RegistrationHandle {
             tls: settings,
-            state: states,
+            state: state_receiver,
         })
     }
 
@@ -263,6 +263,7 @@ impl Registration {
                 }
                 Err(error) if error.is_unknown_host() => {
                     tracing::warn!(%error, "control does not know this host any more");
+                    self.set_failing(&error);
                     return sleep(delays.next_delay()).await;
                 }
                 Err(error) => {
@@ -276,8 +277,9 @@ impl Registration {
     }
 
     fn set_registered(&self, host: &HostId) {
-        self.state.send_if_modified(|state| {
-            let is_changed = !matches!(state, RegistrationState::Registered(_));
+        self.state_sender.send_if_modified(|state| {
+            let is_changed =
+                !matches!(state, RegistrationState::Registered(current) if current == host);
             *state = RegistrationState::Registered(host.clone());
             is_changed
         });
@@ -285,7 +287,7 @@ impl Registration {
 
     fn set_failing(&self, error: &RegistrationError) {
         let failing = RegistrationState::Failing(error.to_string().into());
-        self.state.send_replace(failing);
+        self.state_sender.send_replace(failing);
     }
 
     async fn send_heartbeat(

@@ -22,8 +22,8 @@ pub struct ControlSettings {
     #[arg(long, env = "BERTH_AGENT_CONTROL_URL", value_name = "URL")]
     pub control_url: Option<String>,
 
-    /// File with a join token, readable by its owner only; alternative: the variable
-    /// BERTH_AGENT_JOIN_TOKEN
+    /// File with a join token, readable by its owner only; alternatives: the credential
+    /// berth-join-token of the systemd unit, the variable BERTH_AGENT_JOIN_TOKEN
     #[arg(long, env = "BERTH_AGENT_JOIN_TOKEN_FILE", value_name = "FILE")]
     pub join_token_file: Option<PathBuf>,
 

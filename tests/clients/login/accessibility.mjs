@@ -25,15 +25,21 @@ async function openState(open, fake, { kind, state, prepare, link = target => ta
   if (state) fake.set(state(fake));
   const page = await open({ url: link(fake.link), colorScheme: 'light', locale: 'en-GB', viewport: PHONE, hasTouch: true, isMobile: true, allowedErrors: errors });
   await shown(page, kind);
+  const { dir, lang } = await page.evaluate(() => ({ dir: document.documentElement.dir, lang: document.documentElement.lang }));
+  if (dir !== 'ltr' || lang !== 'en') throw new Error(`${kind}: ${dir} ${lang}`);
   return page;
+}
+
+async function changeToDarkArabic(page) {
+  await setColorScheme(page, 'dark');
+  await page.locator('#language').selectOption('ar');
+  await page.waitForFunction(() => document.documentElement.dir === 'rtl' && document.documentElement.lang === 'ar');
 }
 
 /** Checks the page as it is, then in the dark scheme and in Arabic. */
 async function checkBoth(page, name) {
   await checkForms(page, `${name}-light-ltr`);
-  await setColorScheme(page, 'dark');
-  await page.locator('#language').selectOption('ar');
-  await page.waitForFunction(() => document.documentElement.dir === 'rtl' && document.documentElement.lang === 'ar');
+  await changeToDarkArabic(page);
   await checkForms(page, `${name}-dark-rtl`);
 }
 
@@ -57,8 +63,7 @@ await run(async (open, fake) => {
   await page.locator('#cancel').click();
   await check(page, 'dialog-light-ltr');
   await page.keyboard.press('Escape');
-  await setColorScheme(page, 'dark');
-  await page.locator('#language').selectOption('ar');
+  await changeToDarkArabic(page);
   await page.locator('#cancel').click();
   await check(page, 'dialog-dark-rtl');
   await page.context().close();
@@ -67,6 +72,8 @@ await run(async (open, fake) => {
   fake.isUnreachable = true;
   fake.dropReaders();
   await page.locator('#offline').waitFor();
+  await page.setViewportSize(WIDE);
+  await check(page, 'wide-light-ltr');
   await checkBoth(page, 'offline');
   await page.setViewportSize(WIDE);
   await check(page, 'wide-dark-rtl');
