@@ -45,11 +45,15 @@ await run(async (open, fake) => {
   assert.equal(await password.inputValue(), ENTERED);
   fake.set(states.verifying());
   fake.set(states.code());
+  await page.getByRole('button', { name: 'Try now' }).waitFor();
+  const before = streams(fake).length;
+  // The page tries by itself, too, and hides the button then: a click that waits for it could miss it.
+  const clicked = page.evaluate(() => document.querySelector('#try-now').click());
   fake.isUnreachable = false;
-  await page.getByRole('button', { name: 'Try now' }).click();
+  await clicked;
   await heading(page, 'Enter the code').waitFor();
   await page.locator('#offline').waitFor({ state: 'hidden' });
-  assert.equal(streams(fake).at(-1), fake.eventId(2));
+  assert.ok(streams(fake).slice(before).includes(fake.eventId(2)), String(streams(fake)));
 
   // Another login has begun, whose events have other ids: a reset, then the present state.
   const opened = streams(fake).length;
