@@ -1,8 +1,13 @@
 //! A page in an agent's browser, driven over DevTools.
 
 use serde_json::{Value, json};
+use tokio::time::{interval, timeout};
 
-use super::{agent::TestAgent, wait::until, websocket::Client};
+use super::{
+    agent::TestAgent,
+    wait::{POLL_INTERVAL, WAIT_TIMEOUT, until},
+    websocket::Client,
+};
 
 /// A DevTools connection to the front tab.
 pub struct Page(Client);
@@ -91,13 +96,23 @@ impl Page {
         self.until("document.hasFocus()", |has| *has == true).await;
     }
 
-    /// Polls an expression until its value matches.
+    /// Polls an expression until its value matches; panics with its last value after
+    /// [`WAIT_TIMEOUT`].
     pub async fn until(&mut self, expression: &str, matches: impl Fn(&Value) -> bool) -> Value {
-        until(expression, async || {
-            let value = self.evaluate(expression).await;
-            matches(&value).then_some(value)
-        })
-        .await
+        let mut last = Value::Null;
+        let polling = async {
+            let mut ticks = interval(POLL_INTERVAL);
+            loop {
+                ticks.tick().await;
+                last = self.evaluate(expression).await;
+                if matches(&last) {
+                    return;
+                }
+            }
+        };
+        let polled = timeout(WAIT_TIMEOUT, polling).await;
+        assert!(polled.is_ok(), "timed out: {expression} is {last}");
+        last
     }
 
     /// Calls a method, which must succeed, and returns its result.

@@ -6,7 +6,8 @@ use tokio::time::{interval, timeout};
 
 /// The bound of every wait: long enough for a loaded machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Between two polls of a wait.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls until there is a value; panics with the description after [`WAIT_TIMEOUT`].
 pub async fn until<T>(description: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
