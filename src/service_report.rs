@@ -4,7 +4,7 @@
 //! start ──▶ ready, status ──▶ status (each change), watchdog (its interval) ──▶ stopping
 //! ```
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use tokio::{
     sync::watch,
@@ -20,15 +20,24 @@ pub struct ServiceReport {
 }
 
 impl ServiceReport {
-    /// Reports that the server is ready, with its first status, and goes on until shutdown. Returns
-    /// `None` if no service manager expects it.
-    pub fn start(status: String, shutdown: &Shutdown) -> Option<ServiceReport> {
+    /// Reports that the server is ready, with its first status, and then each status that `follow`
+    /// sets, until shutdown. Does nothing if no service manager expects it.
+    pub fn start<F>(status: String, follow: impl FnOnce(ServiceReport) -> F, shutdown: &Shutdown)
+    where
+        F: Future<Output = Infallible> + Send + 'static,
+    {
         if !service_manager::is_present() {
-            return None;
+            return;
         }
         let (status, reported) = watch::channel(status);
-        shutdown.spawn(report(reported, shutdown.clone()));
-        Some(ServiceReport { status })
+        let following = follow(ServiceReport { status });
+        let reporting = report(reported, shutdown.clone());
+        shutdown.spawn(async move {
+            tokio::select! {
+                () = reporting => {}
+                never = following => match never {},
+            }
+        });
     }
 
     /// Reports the status, one line of text, if it has changed.
@@ -38,6 +47,17 @@ impl ServiceReport {
             *current = status;
             is_changed
         });
+    }
+}
+
+/// Resolves when the value changes; never without one, or after its last change.
+pub async fn changed<T>(value: Option<&mut watch::Receiver<T>>) {
+    let is_changed = match value {
+        Some(value) => value.changed().await.is_ok(),
+        None => false,
+    };
+    if !is_changed {
+        std::future::pending().await
     }
 }
 

@@ -1,9 +1,14 @@
 //! The status of the agent for the service manager: its browser, and its registration at control.
 
+use std::convert::Infallible;
+
 use tokio::sync::watch;
 
 use super::{chromium::BrowserState, registration::RegistrationState, sessions::Sessions};
-use crate::{service_report::ServiceReport, shutdown::Shutdown};
+use crate::{
+    service_report::{ServiceReport, changed},
+    shutdown::Shutdown,
+};
 
 /// Follows what the status consists of, and has it reported.
 pub(super) struct ServiceStatus {
@@ -15,19 +20,10 @@ pub(super) struct ServiceStatus {
 impl ServiceStatus {
     /// Reports that the agent is ready, and its status until shutdown.
     pub(super) fn start(self, shutdown: &Shutdown) {
-        let Some(report) = ServiceReport::start(self.text(), shutdown) else {
-            return;
-        };
-        let stop = shutdown.clone();
-        shutdown.spawn(async move {
-            tokio::select! {
-                () = self.follow(report) => {}
-                () = stop.requested() => {}
-            }
-        });
+        ServiceReport::start(self.text(), |report| self.follow(report), shutdown);
     }
 
-    async fn follow(mut self, report: ServiceReport) {
+    async fn follow(mut self, report: ServiceReport) -> Infallible {
         let mut current = self.sessions.watch();
         loop {
             current.mark_unchanged();
@@ -51,16 +47,6 @@ impl ServiceStatus {
             None => browser,
             Some(state) => format!("{browser} {}", registration_text(&state.borrow())),
         }
-    }
-}
-
-async fn changed(registration: Option<&mut watch::Receiver<RegistrationState>>) {
-    let is_open = match registration {
-        Some(state) => state.changed().await.is_ok(),
-        None => false,
-    };
-    if !is_open {
-        std::future::pending().await
     }
 }
 

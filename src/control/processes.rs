@@ -43,20 +43,9 @@ impl Leadership {
         Leadership { leads: None }
     }
 
-    /// Resolves when leadership is gained or lost; never if there is no other process.
-    pub async fn changed(&mut self) {
-        let is_open = match &mut self.leads {
-            Some(leads) => leads.changed().await.is_ok(),
-            None => false,
-        };
-        if !is_open {
-            std::future::pending().await
-        }
-    }
-
-    /// Returns whether there may be other processes.
-    pub fn is_shared(&self) -> bool {
-        self.leads.is_some()
+    /// Returns whether this process leads, as it changes. `None` if there is no other process.
+    pub fn watch(&self) -> Option<watch::Receiver<bool>> {
+        self.leads.clone()
     }
 
     /// Returns whether this process leads now.

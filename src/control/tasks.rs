@@ -30,7 +30,7 @@ pub(super) fn spawn(
         lock,
         hints,
     } = membership;
-    service_status::start(control.address, leadership.clone(), shutdown);
+    service_status::start(control.address, &leadership, shutdown);
     let purge = Purge::new(
         control.store.clone(),
         control.replays.clone(),

@@ -70,7 +70,7 @@ async fn agent_without_control_notifies_of_the_cause() {
         .without_token()
         .with(["--control-url", &control])
         .with_variable(NOTIFY_SOCKET, path.to_str().unwrap())
-        .with_variable("BERTH_AGENT_JOIN_TOKEN", "a-join-token-of-nobody");
+        .with_variable("BERTH_AGENT_JOIN_TOKEN", "an-unknown-join-token");
     let agent = start.listening().await;
     manager
         .status("Cannot register at control or report to it: ")

@@ -21,7 +21,7 @@ fn units() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd")
 }
 
-/// Returns the command with the program of this build, and with directories of the test.
+/// Returns the text of a unit with the program of this build, and with directories of the test.
 fn localized(text: &str, directory: &Path) -> String {
     text.replace("/usr/bin/berth", BERTH)
         .replace("%S", &directory.display().to_string())
@@ -41,7 +41,7 @@ async fn units_are_valid() {
         }
         let text = fs::read_to_string(&path).unwrap();
         let copy = directory.path().join(name);
-        fs::write(&copy, text.replace("/usr/bin/berth", BERTH)).unwrap();
+        fs::write(&copy, localized(&text, directory.path())).unwrap();
         verify.arg(copy);
     }
     let verified = print(verify).await;
