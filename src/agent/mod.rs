@@ -59,6 +59,7 @@ mod preferences;
 pub mod process;
 mod registration;
 pub mod replays;
+mod restart_signal;
 pub mod routes;
 pub mod screenshots;
 mod service_status;
@@ -90,6 +91,7 @@ use logs::{Logs, ProgramLog};
 use process::Processes;
 use registration::{Registration, RegistrationHandle};
 use replays::Replays;
+use restart_signal::RestartSignal;
 use screenshots::Screenshots;
 use service_status::ServiceStatus;
 use sessions::{SessionScope, Sessions, Taints};
@@ -129,8 +131,10 @@ pub enum AgentError {
 /// Runs an agent until a signal stops it. `own_log` holds the agent's own log for its readers.
 pub async fn run(settings: &settings::Settings, own_log: ProgramLog) -> Result<(), AgentError> {
     let config = settings.check()?;
-    let shutdown = Shutdown::on_signals()?;
-    start(config, own_log, shutdown).await?.run().await
+    let (shutdown, restart) = (Shutdown::on_signals()?, RestartSignal::new()?);
+    let started = start(config, own_log, shutdown).await?;
+    restart.spawn_handler(started.sessions.clone(), &started.shutdown);
+    started.run().await
 }
 
 /// The state of the routes: a cheap handle on the services.

@@ -1,4 +1,5 @@
-//! The status of the agent for the service manager: its browser, and its registration at control.
+//! The status of the agent for the service manager: its browser, its registration at control, and
+//! whether it is to be started again.
 
 use std::convert::Infallible;
 
@@ -25,6 +26,7 @@ impl ServiceStatus {
 
     async fn follow(mut self, report: ServiceReport) -> Infallible {
         let mut current = self.sessions.watch();
+        let mut restarting = self.sessions.watch_restarting();
         loop {
             current.mark_unchanged();
             let mut browser = self.sessions.current().agent.chromium.watch();
@@ -35,6 +37,7 @@ impl ServiceStatus {
                     // It has no further state once its session has ended.
                     Ok(()) = browser.changed() => {}
                     () = changed(self.registration.as_mut()) => {}
+                    () = changed(Some(&mut restarting)) => {}
                 }
             }
         }
@@ -42,10 +45,13 @@ impl ServiceStatus {
 
     fn text(&self) -> String {
         let browser = self.sessions.current().agent.chromium.current();
-        let browser = browser_text(&browser);
-        match &self.registration {
-            None => browser,
-            Some(state) => format!("{browser} {}", registration_text(&state.borrow())),
+        let mut text = browser_text(&browser);
+        if let Some(state) = &self.registration {
+            text = format!("{text} {}", registration_text(&state.borrow()));
+        }
+        match self.sessions.is_restarting() {
+            true => format!("To be restarted when no session uses it. {text}"),
+            false => text,
         }
     }
 }

@@ -15,6 +15,8 @@ pub struct SessionStatus {
     pub spare: SpareState,
     /// The effects of the session that outlive it. See the receipt.
     pub tainted_by: Vec<Taint>,
+    /// Whether the agent takes no further session, and ends when none uses it, to be started again.
+    pub restarting: bool,
 }
 
 /// The state of the prepared session.

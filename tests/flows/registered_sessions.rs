@@ -10,14 +10,15 @@ use futures::{SinkExt, StreamExt};
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio_tungstenite::{connect_async, tungstenite::Message};
 
 use crate::support::{
     agent::{Start, TestAgent},
     dev::{Answer, Dev},
     fleet_agent::{
-        browser_ends, control_tls, fleet_control, fleet_control_again, host_is, join, joining,
-        ready,
+        browser_ends, control_tls, fleet_control, fleet_control_again, host_is, host_when, join,
+        joining, ready,
     },
     fleet_host::join_token,
     processes,
@@ -59,6 +60,114 @@ async fn use_devtools(browser: &Value) {
         .unwrap()
         .unwrap();
     assert!(answer.to_text().unwrap().contains("product"), "{answer}");
+}
+
+/// Starts the agent of a host again, and returns it and its host once that is ready.
+async fn join_again(dev: &Dev, directory: TempDir) -> (TestAgent, Value) {
+    let agent = joining(TestAgent::again(directory), dev, "an-unknown-join-token")
+        .listening()
+        .await;
+    let host = ready(dev, &agent).await;
+    (agent, host)
+}
+
+/// Requests the restart of an agent, and waits until control knows of it.
+async fn request_restart(dev: &Dev, agent: &TestAgent, host: &Value) {
+    agent.request_restart();
+    host_when(dev, "a host to be restarted", |found| {
+        found["id"] == host["id"] && found["restarting"] == true
+    })
+    .await;
+}
+
+/// Starts control whose hosts are not lost while their agents are started again.
+async fn control_with_rare_heartbeats() -> Dev {
+    let options = ["--fleet", "registered", "--agents", "0"];
+    Dev::with(&[&options[..], &["--heartbeat-seconds", "60"]].concat()).await
+}
+
+#[tokio::test]
+async fn agent_that_is_to_be_restarted_runs_its_browser_to_the_end() {
+    let dev = control_with_rare_heartbeats().await;
+    let (agent, host) = join(&dev, Start::on_screen()).await;
+    // Without a browser it ends at once, and is the same host afterwards.
+    agent.request_restart();
+    let directory = agent.exits().await;
+    assert_eq!(host_is(&dev, &host, "starting").await["restarting"], true);
+    let (agent, again) = join_again(&dev, directory).await;
+    let same = json!([host["id"], 1, false]);
+    assert_eq!(
+        json!([again["id"], again["generation"], again["restarting"]]),
+        same
+    );
+
+    let created = dev.post("/browsers", json!({})).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    let browser = created.body;
+    run(
+        &dev,
+        &browser,
+        "await page.setContent('<title>kept</title>')",
+    )
+    .await;
+    let replays = format!("{}/replays", path(&browser));
+    let recording = dev.post(&replays, json!({})).await;
+    assert_eq!(recording.status, StatusCode::CREATED, "{}", recording.body);
+    request_restart(&dev, &agent, &host).await;
+    assert_eq!(run(&dev, &browser, "return page.title()").await, "kept");
+    delete(&dev, &browser).await;
+    let directory = agent.exits().await;
+    host_is(&dev, &host, "starting").await;
+    let listed = dev.get(&replays).await;
+    assert_eq!(listed.body[0]["status"], "finished", "{}", listed.body);
+
+    let (agent, again) = join_again(&dev, directory).await;
+    assert_eq!(
+        json!([again["id"], again["generation"], again["restarting"]]),
+        json!([host["id"], 2, false])
+    );
+    agent.stop().await;
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn idle_browser_of_a_pool_ends_for_the_restart_of_its_agent() {
+    let dev = control_with_rare_heartbeats().await;
+    let (agent, host) = join(&dev, Start::headless()).await;
+    let pool = json!({"name": "all", "size": 1, "headless": true});
+    let created = dev.post("/browser_pools", pool).await;
+    assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
+    host_is(&dev, &host, "leased").await;
+    agent.request_restart();
+    agent.exits().await;
+    assert_eq!(host_is(&dev, &host, "starting").await["generation"], 2);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn agent_without_a_host_ends_at_once_for_its_restart() {
+    let dev = control_with_rare_heartbeats().await;
+    let agent = joining(Start::without_browser(), &dev, "an-unknown-join-token");
+    let agent = agent.listening().await;
+    until("a refused registration", async || {
+        let log = agent.log();
+        log.contains("cannot register at control").then_some(())
+    })
+    .await;
+    agent.request_restart();
+    agent.exits().await;
+
+    // Nor does a client reach the session of a host that was deleted.
+    let token = join_token(&dev, json!({})).await;
+    let agent = joining(Start::headless(), &dev, &token).listening().await;
+    let host = ready(&dev, &agent).await;
+    let deleted = dev
+        .delete(&format!("/fleet/hosts/{}", host["id"].as_str().unwrap()))
+        .await;
+    assert_eq!(deleted.status, StatusCode::NO_CONTENT, "{}", deleted.body);
+    agent.request_restart();
+    agent.exits().await;
+    dev.finish().await;
 }
 
 /// Runs a script and returns its result.

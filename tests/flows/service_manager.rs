@@ -56,6 +56,10 @@ async fn agent_notifies_of_its_browser_is_watched_and_stops() {
     let environment = environment.stdout;
     assert!(environment.contains("PATH="), "{environment}");
     assert!(!environment.contains(NOTIFY_SOCKET), "{environment}");
+    agent.request_restart();
+    manager
+        .status("To be restarted when no session uses it. The browser is running: Chrome/")
+        .await;
     tokio::join!(agent.stop(), manager.until(|one| one == "STOPPING=1"));
 }
 

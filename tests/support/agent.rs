@@ -430,18 +430,24 @@ impl TestAgent {
     }
 
     /// Sends SIGTERM; asserts that the agent exits successfully and leaves no process.
-    pub async fn stop(mut self) {
-        processes::signal(self.pid(), Signal::SIGTERM);
-        let status = in_time("the agent's exit", self.process.wait())
-            .await
-            .expect("it can be waited for");
-        assert!(status.success(), "{status}\n{}", self.log());
-        self.assert_no_process_left().await;
+    pub async fn stop(self) {
+        self.stop_keeping().await;
     }
 
     /// Stops the agent like [`Self::stop`] and returns its directory.
-    pub async fn stop_keeping(mut self) -> TempDir {
+    pub async fn stop_keeping(self) -> TempDir {
         processes::signal(self.pid(), Signal::SIGTERM);
+        self.exits().await
+    }
+
+    /// Sends SIGUSR1, which has the agent end when no session uses it.
+    pub fn request_restart(&self) {
+        processes::signal(self.pid(), Signal::SIGUSR1);
+    }
+
+    /// Waits until the agent exits by itself, asserts that it succeeds and leaves no process, and
+    /// returns its directory.
+    pub async fn exits(mut self) -> TempDir {
         let status = in_time("the agent's exit", self.process.wait()).await;
         let status = status.expect("it can be waited for");
         assert!(status.success(), "{status}\n{}", self.log());

@@ -6,6 +6,9 @@
 //!              └──┘                                      host any more
 //! ```
 //!
+//! An agent that is to be started again reports that, and ends once control says that no session
+//! uses the host and that it gets none.
+//!
 //! The agent creates a key pair in its state directory, once. It registers with a join token, and
 //! from then on with a token that is signed with its key. Only if control says that it does not
 //! know the key does the agent end its session, and joins as another host. Anything else, such as
@@ -15,7 +18,7 @@ mod control_client;
 mod key_file;
 mod machine;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use http::StatusCode;
@@ -33,7 +36,7 @@ use super::{
 };
 use crate::{
     api::{
-        fleet::{HeartbeatAnswer, HostAddress, HostRegistration, UNKNOWN_HOST},
+        fleet::{HeartbeatAnswer, HostAddress, HostPhase, HostRegistration, UNKNOWN_HOST},
         ids::HostId,
     },
     backoff::Backoff,
@@ -46,7 +49,7 @@ use crate::{
 
 /// The first and the longest delay before a failed request is repeated.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// The delay between two heartbeats until the browser responds.
+/// The delay between two heartbeats until the browser responds, or the agent can be started again.
 const START_DELAY: Duration = Duration::from_secs(1);
 
 /// The TLS settings of the agent's server. `None` until control has issued a certificate.
@@ -104,6 +107,8 @@ pub(super) struct Registration {
     is_new_key: bool,
     /// Whether no client can have used the current session.
     is_session_unused: bool,
+    /// Whether this process has registered, and a client may use its session since.
+    is_registered: bool,
     join_token: Option<SecretString>,
     address: SocketAddr,
     boot_id: String,
@@ -141,6 +146,7 @@ impl Registration {
             key,
             is_new_key,
             is_session_unused: !sessions.are_continued(),
+            is_registered: false,
             join_token: control.join_token,
             address: control.advertised.map_or(listen, HostAddress::get),
             boot_id: BootTime::now()?.boot_id,
@@ -176,8 +182,21 @@ impl Registration {
                 Err(error) => {
                     tracing::warn!(%error, "cannot register at control");
                     self.set_failing(&error);
-                    sleep(delays.next_delay()).await;
+                    self.wait_to_register(delays.next_delay(), &error).await;
                 }
+            }
+        }
+    }
+
+    /// Waits until the registration is repeated. Ends the agent if it is to be started again,
+    /// unless a client may use its session.
+    async fn wait_to_register(&self, delay: Duration, error: &RegistrationError) {
+        let is_unused = !self.is_registered || error.is_unknown_host();
+        tokio::select! {
+            () = sleep(delay) => {}
+            () = self.sessions.restart_requested(), if is_unused => {
+                self.sessions.end_for_restart();
+                pending().await
             }
         }
     }
@@ -190,7 +209,8 @@ impl Registration {
         };
         if !self.is_new_key {
             match self.register_with_own_key().await {
-                Err(error) if error.is_unknown_host() => {}
+                // No client can reach its session any more.
+                Err(error) if error.is_unknown_host() => self.is_registered = false,
                 registered => return registered,
             }
         }
@@ -240,6 +260,7 @@ impl Registration {
             .server_config(&answer.certificate, &answer.ca_certificate)?;
         self.tls.send_replace(Some(Arc::new(tls)));
         self.is_session_unused = false;
+        self.is_registered = true;
         let now = Utc::now();
         Ok(CurrentRegistration {
             host: answer.host_id,
@@ -252,14 +273,28 @@ impl Registration {
     async fn report(&self, registered: &CurrentRegistration) {
         let interval = registered.heartbeat_interval;
         let mut delays = Backoff::new(RETRY_DELAY.0.min(interval), interval);
+        let mut restarting = self.sessions.watch_restarting();
+        let mut ends = self.sessions.watch_ends();
         while Utc::now() < registered.renew_at {
-            let is_ready = self.sessions.is_ready();
-            let delay = match self.send_heartbeat(&registered.host, is_ready).await {
-                Ok(_) if !is_ready => START_DELAY.min(interval),
+            ends.mark_unchanged();
+            let is_restarting = *restarting.borrow_and_update();
+            let is_ready = self.sessions.is_ready() && !is_restarting;
+            let delay = match self
+                .send_heartbeat(&registered.host, is_ready, is_restarting)
+                .await
+            {
+                // No session has the host, and none gets it until it is ready again.
+                Ok(answer) if is_restarting && answer.state == HostPhase::Starting => {
+                    self.sessions.end_for_restart();
+                    return pending().await;
+                }
                 Ok(answer) => {
                     self.set_registered(&registered.host);
                     delays.reset();
-                    Duration::from_secs(answer.heartbeat_interval_seconds.max(1))
+                    match is_ready || answer.state == HostPhase::Leased {
+                        true => Duration::from_secs(answer.heartbeat_interval_seconds.max(1)),
+                        false => START_DELAY.min(interval),
+                    }
                 }
                 Err(error) if error.is_unknown_host() => {
                     tracing::warn!(%error, "control does not know this host any more");
@@ -272,7 +307,11 @@ impl Registration {
                     delays.next_delay()
                 }
             };
-            sleep(delay).await;
+            tokio::select! {
+                () = sleep(delay) => {}
+                Ok(()) = restarting.changed() => {}
+                Ok(()) = ends.changed(), if is_restarting => {}
+            }
         }
     }
 
@@ -294,14 +333,19 @@ impl Registration {
         &self,
         host: &HostId,
         is_ready: bool,
+        is_restarting: bool,
     ) -> Result<HeartbeatAnswer, RegistrationError> {
         // Control leases no host that has not been ready, and gives up a leased one by itself.
         let is_usable = is_ready && self.sessions.machine_taint().reason().is_none();
-        let report = json!({
+        let mut report = json!({
             "boot_id": self.boot_id,
             "generation": self.sessions.status().generation,
             "ready": is_usable,
         });
+        // Earlier versions of control do not know the field.
+        if is_restarting {
+            report["restarting"] = json!(true);
+        }
         let token = SecretString::from(self.key.token(TokenAudience::Heartbeat)?);
         let path = format!("/fleet/hosts/{host}/heartbeat");
         Ok(self.client.post(&path, &token, &report).await?)

@@ -29,7 +29,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use parking_lot::RwLock;
 use tokio::{
     sync::{Mutex, oneshot, watch},
     task::{JoinHandle, spawn_blocking, yield_now},
@@ -90,10 +89,12 @@ struct Inner {
     /// The prepared session. Locked while a session ends, and while the next one is prepared.
     spare: Mutex<Option<ServedAgent>>,
     /// The receipt of the session before the current one, for a caller that did not get it.
-    last_receipt: RwLock<Option<SessionReceipt>>,
+    last_receipt: watch::Sender<Option<SessionReceipt>>,
     /// The recordings of the sessions before the current one.
     replays: EndedReplays,
     machine_taint: MachineTaint,
+    /// Whether no further session begins until the agent has started again.
+    restarting: watch::Sender<bool>,
     /// Whether an earlier agent has used the state directory.
     is_continued: bool,
 }
@@ -137,9 +138,10 @@ impl Sessions {
                 shutdown: shutdown.clone(),
                 current: watch::Sender::new(None),
                 spare: Mutex::new(None),
-                last_receipt: RwLock::new(None),
+                last_receipt: watch::Sender::new(None),
                 replays,
                 machine_taint,
+                restarting: watch::Sender::new(false),
                 is_continued,
             }),
         };
@@ -161,7 +163,45 @@ impl Sessions {
                 Err(_) => SpareState::Starting,
             },
             tainted_by: current.taints.list(),
+            restarting: self.is_restarting(),
         }
+    }
+
+    /// Has the agent end when no session uses it any more, so that its service manager starts it
+    /// again. Without control that is at the end of the current session; with control, when control
+    /// has leased its host to none.
+    pub(super) fn request_restart(&self) {
+        if !self.inner.restarting.send_replace(true) {
+            tracing::info!("restart requested: the agent ends when no session uses it");
+        }
+    }
+
+    /// Returns whether no further session begins until the agent has started again.
+    pub(super) fn is_restarting(&self) -> bool {
+        *self.inner.restarting.borrow()
+    }
+
+    /// Returns a receiver that changes when a session has ended.
+    pub(super) fn watch_ends(&self) -> watch::Receiver<Option<SessionReceipt>> {
+        self.inner.last_receipt.subscribe()
+    }
+
+    /// Waits until a restart is requested.
+    pub(super) async fn restart_requested(&self) {
+        let mut restarting = self.watch_restarting();
+        // Fails only if nothing can request one any more.
+        let _ = restarting.wait_for(|is_restarting| *is_restarting).await;
+    }
+
+    /// Returns a receiver that changes when a restart is requested.
+    pub(super) fn watch_restarting(&self) -> watch::Receiver<bool> {
+        self.inner.restarting.subscribe()
+    }
+
+    /// Ends the agent, of which a restart was requested, and which no session uses.
+    pub(super) fn end_for_restart(&self) {
+        tracing::info!("no session uses the agent, which ends to be started again");
+        self.inner.shutdown.request();
     }
 
     /// Returns whether the browser of the current session responds.
@@ -212,17 +252,8 @@ impl Sessions {
     ) -> JoinHandle<Result<SessionReceipt, EndError>> {
         let this = self.clone();
         self.inner.shutdown.spawn(async move {
-            let ended = {
-                let mut spare = this.inner.spare.lock().await;
-                this.end_current(generation, &mut spare, refused).await
-            };
-            if ended.is_ok() {
-                let preparing = this.clone();
-                this.inner
-                    .shutdown
-                    .spawn(async move { preparing.prepare_spare().await });
-            }
-            ended
+            let mut spare = this.inner.spare.lock().await;
+            this.end_current(generation, &mut spare, refused).await
         })
     }
 
@@ -235,7 +266,7 @@ impl Sessions {
         let ended = self.current().agent;
         let current = ended.session.generation;
         if current != generation {
-            let last = self.inner.last_receipt.read().clone();
+            let last = self.inner.last_receipt.borrow().clone();
             let repeated = last.filter(|receipt| receipt.generation == generation);
             return repeated.ok_or(EndError::NotCurrent(current));
         }
@@ -243,6 +274,8 @@ impl Sessions {
             return Err(EndError::ShuttingDown);
         }
         let started_at = Instant::now();
+        // Control decides by itself which session is the last one.
+        let is_last = self.is_restarting() && self.inner.config.control.is_none();
         let next_generation = generation + 1;
         // Nothing has changed if this fails.
         let recorded = self
@@ -254,7 +287,10 @@ impl Sessions {
         let replays = ended.replays.stored();
         self.inner.replays.add(generation, replays.clone());
         let terminated = receipt::running(&ended);
-        self.replace(&ended, spare.take(), refused).await?;
+        match is_last {
+            true => refuse_requests(&ended, refused),
+            false => self.replace(&ended, spare.take(), refused).await?,
+        }
         let has_ended = ended.session.shutdown.drain(END_TIMEOUT).await;
         let found = receipt::inspect(&ended, has_ended).await;
         if !found.remaining.is_empty() {
@@ -279,8 +315,20 @@ impl Sessions {
             duration_ms = receipt.duration_ms,
             "a session has ended"
         );
-        *self.inner.last_receipt.write() = Some(receipt.clone());
+        self.inner.last_receipt.send_replace(Some(receipt.clone()));
+        self.continue_or_end(is_last);
         Ok(receipt)
+    }
+
+    /// Has the next spare prepared after the end of a session, or ends the agent after the last.
+    fn continue_or_end(&self, is_last: bool) {
+        if is_last {
+            return self.end_for_restart();
+        }
+        let preparing = self.clone();
+        self.inner
+            .shutdown
+            .spawn(async move { preparing.prepare_spare().await });
     }
 
     /// Has all requests to a session refused, and makes the prepared session or a new one the
@@ -294,9 +342,7 @@ impl Sessions {
         if let Some(spare) = &spare {
             self.inner.current.send_replace(Some(spare.clone()));
         }
-        ended.session.shutdown.discard();
-        // The caller may have left.
-        let _ = refused.send(());
+        refuse_requests(ended, refused);
         // Usually the response goes out before the rest is done here. Nothing depends on that.
         yield_now().await;
         if spare.is_none() {
@@ -338,7 +384,7 @@ impl Sessions {
     /// Prepares the next session, if the setting demands one. A failure is only logged: the session
     /// then starts when it is needed.
     async fn prepare_spare(&self) {
-        if !self.inner.config.spare || self.inner.shutdown.is_requested() {
+        if !self.inner.config.spare || self.is_restarting() || self.inner.shutdown.is_requested() {
             return;
         }
         let mut spare = self.inner.spare.lock().await;
@@ -387,6 +433,13 @@ impl Sessions {
     pub(super) fn watch(&self) -> watch::Receiver<Option<ServedAgent>> {
         self.inner.current.subscribe()
     }
+}
+
+/// Has all requests to a session refused, and sends to `refused` then.
+fn refuse_requests(session: &Agent, refused: oneshot::Sender<()>) {
+    session.session.shutdown.discard();
+    // The caller may have left.
+    let _ = refused.send(());
 }
 
 fn readiness(spare: &ServedAgent) -> SpareState {

@@ -91,8 +91,13 @@ pub struct HostHeartbeat {
     /// Number of the agent's current session, at least 1.
     #[schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub generation: SessionNumber,
-    /// Whether the browser of that session responds.
+    /// Whether the host can take a session: its browser responds, and its agent is not to be
+    /// started again.
     pub ready: bool,
+    /// Whether the agent takes no further session, and ends when none uses it, to be started again.
+    #[deserr(default)]
+    #[schema(default = false)]
+    pub restarting: Option<bool>,
 }
 
 /// The answer to a heartbeat.
@@ -112,6 +117,8 @@ pub struct FleetHost {
     pub state: HostPhase,
     /// Whether the host gets no further session.
     pub draining: bool,
+    /// Whether the host gets no session until its agent has started again.
+    pub restarting: bool,
     /// The browser that runs on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_id: Option<BrowserId>,
@@ -135,7 +142,7 @@ pub struct FleetHost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostPhase {
-    /// Its browser does not respond yet.
+    /// Its browser does not respond yet, or its agent is about to start again.
     Starting,
     /// The host can take a session.
     Ready,

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::Utc;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -230,7 +231,7 @@ impl Hosts {
         tokio::pin!(changed);
         changed.as_mut().enable();
         let is_expected = store
-            .expects_host(Fleet::Registered, mode, viewport)
+            .expects_host(Fleet::Registered, mode, viewport, Utc::now())
             .await?;
         let remaining = deadline.saturating_duration_since(Instant::now());
         if !is_expected || remaining.is_zero() {

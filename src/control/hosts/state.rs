@@ -9,16 +9,24 @@
 //! Starting, Ready, Leased, Recycling ──Missed──▶ Lost ──Returned──▶ Recycling, or Starting again
 //! ```
 //!
+//! While an agent is to be started again, its host is Starting where it would be Ready: from Ready
+//! at once, or after Recycled.
+//!
 //! A host that starts for a session is reserved for it, and is leased when it is ready. A session
 //! has one generation of one host: the generation grows when a host is recycled, so that what was
 //! issued for one session is never valid for the next.
 
+use chrono::TimeDelta;
+
 use crate::api::ids::BrowserId;
+
+/// The time in which a host whose agent is started again is expected to be ready.
+pub const RESTART_TIMEOUT: TimeDelta = TimeDelta::minutes(2);
 
 /// The phase of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Chromium does not respond yet.
+    /// Chromium does not respond yet, or the agent is about to start again.
     Starting,
     /// No session uses the host, and nothing has used its Chromium.
     Ready,
@@ -34,6 +42,16 @@ pub enum State {
     Gone,
 }
 
+impl State {
+    /// Returns whether the agent of the host is expected to run, and to get sessions.
+    fn has_agent(self) -> bool {
+        matches!(
+            self,
+            State::Starting | State::Ready | State::Leased | State::Recycling
+        )
+    }
+}
+
 /// A host, as far as its life is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLife {
@@ -44,6 +62,8 @@ pub struct HostLife {
     pub session: Option<BrowserId>,
     /// Whether the host ends with its session instead of getting another one.
     pub is_draining: bool,
+    /// Whether the agent takes no session until it has started again.
+    pub is_restarting: bool,
 }
 
 /// An event in the life of a host.
@@ -62,6 +82,10 @@ pub enum Event {
     NotRecycled { generation: u64 },
     /// The host gets no further session.
     Drain,
+    /// The agent ends when no session uses it, to be started again.
+    RestartBegins,
+    /// The agent has started again.
+    RestartEnds,
     /// The host has not reported in time.
     Missed,
     /// A lost host reports again.
@@ -98,6 +122,7 @@ impl HostLife {
             generation: 0,
             session,
             is_draining: false,
+            is_restarting: false,
         }
     }
 
@@ -105,12 +130,11 @@ impl HostLife {
     pub fn apply(&self, event: Event) -> Result<(HostLife, Vec<Action>), ImpossibleEvent> {
         let mut next = self.clone();
         let actions = match (self.state, &event) {
-            (State::Starting, Event::Started { generation }) if *generation > self.generation => {
-                next.generation = *generation;
-                match self.session {
-                    Some(_) => next.enter(State::Leased),
-                    None => next.enter_or_retire(State::Ready),
-                }
+            // An agent that has started again continues with its generation.
+            (State::Starting, Event::Started { generation })
+                if *generation >= self.generation.max(1) && !self.is_restarting =>
+            {
+                next.start(*generation)
             }
             (State::Ready, Event::Claim(session)) => {
                 next.session = Some(session.clone());
@@ -142,6 +166,11 @@ impl HostLife {
                 next.is_draining = true;
                 Vec::new()
             }
+            (state, Event::RestartBegins) if state.has_agent() => next.begin_restart(),
+            (state, Event::RestartEnds) if state.has_agent() || state == State::Lost => {
+                next.is_restarting = false;
+                Vec::new()
+            }
             // When it returns, the session could be confused with the next one: neither knows its
             // generation.
             (State::Starting, Event::Missed) if self.session.is_some() => {
@@ -149,9 +178,7 @@ impl HostLife {
                 actions.extend(next.enter(State::Retiring));
                 actions
             }
-            (State::Starting | State::Ready | State::Leased | State::Recycling, Event::Missed) => {
-                next.lose_session(State::Lost)
-            }
+            (state, Event::Missed) if state.has_agent() => next.lose_session(State::Lost),
             // Nothing ran there yet.
             (State::Lost, Event::Returned) if self.generation == 0 => next.enter(State::Starting),
             // Whatever ran there, nothing of it may reach the next session.
@@ -169,11 +196,30 @@ impl HostLife {
         self.session.as_ref() == Some(session)
     }
 
-    /// Enters the state, unless the host gets no further session.
+    /// Leases the host to the session that it is reserved for, or makes it ready.
+    fn start(&mut self, generation: u64) -> Vec<Action> {
+        self.generation = generation;
+        match self.session {
+            Some(_) => self.enter(State::Leased),
+            None => self.enter_or_retire(State::Ready),
+        }
+    }
+
+    fn begin_restart(&mut self) -> Vec<Action> {
+        self.is_restarting = true;
+        match self.state {
+            State::Ready => self.enter(State::Starting),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Enters the state, unless the host gets no further session, or none until its agent has
+    /// started again.
     fn enter_or_retire(&mut self, state: State) -> Vec<Action> {
-        match self.is_draining {
-            true => self.enter(State::Retiring),
-            false => self.enter(state),
+        match (self.is_draining, self.is_restarting, state) {
+            (true, ..) => self.enter(State::Retiring),
+            (false, true, State::Ready) => self.enter(State::Starting),
+            _ => self.enter(state),
         }
     }
 
@@ -183,7 +229,10 @@ impl HostLife {
             State::Recycling => vec![Action::Recycle {
                 generation: self.generation,
             }],
-            State::Retiring => vec![Action::Stop],
+            State::Retiring => {
+                self.is_restarting = false;
+                vec![Action::Stop]
+            }
             _ => Vec::new(),
         }
     }

@@ -15,7 +15,7 @@ use crate::{
         viewport::Viewport,
     },
     control::{
-        hosts::state::State,
+        hosts::state::{RESTART_TIMEOUT, State},
         store::{HostMode, PoolBrowserRow, PoolBrowserState, PoolHost, PoolSummary},
     },
 };
@@ -66,6 +66,15 @@ pub(super) fn plan(
     let mut waiting_for_host = 0;
     for browser in browsers {
         match (browser.state, reserved.get(&browser.id)) {
+            // Its agent waits for its end, and takes another one then.
+            (PoolBrowserState::Idle, Some(host))
+                if host.state == State::Leased && host.is_restarting =>
+            {
+                plan.discard.push(Discard {
+                    id: browser.id.clone(),
+                    retires_host: false,
+                });
+            }
             (PoolBrowserState::Idle, Some(host)) if host.state == State::Leased => {
                 idle.push((browser, host));
             }
@@ -106,6 +115,8 @@ impl Plan {
             match host.state {
                 State::Lost | State::Retiring | State::Gone => {}
                 _ if host.is_draining => {}
+                State::Starting
+                    if host.session.is_none() && now - host.changed_at > RESTART_TIMEOUT => {}
                 State::Ready if !suits(pool, host) => self.unreserve.push(host.clone()),
                 State::Leased if !is_pooled && is_expiring(pool, host, now) => {
                     self.retire.push(host.clone());
@@ -173,7 +184,9 @@ impl Plan {
         self.adopt = (ready - unneeded.len()).saturating_sub(waiting_for_host);
         self.unreserve.extend(unneeded);
         // They are given up when they are ready.
-        surplus = surplus.saturating_sub(in_state(State::Recycling).count());
+        let starting = in_state(State::Starting).filter(|host| host.session.is_none());
+        let unready = in_state(State::Recycling).count() + starting.count();
+        surplus = surplus.saturating_sub(unready);
         surplus = surplus.saturating_sub(self.discard.len() + ending);
         let counted: HashSet<&HostId> = counted.iter().map(|host| &host.id).collect();
         let spare = idle.iter().filter(|(_, host)| counted.contains(&host.id));

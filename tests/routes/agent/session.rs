@@ -80,7 +80,7 @@ async fn session_without_a_spare_is_followed_by_one_that_starts() {
     let status = agent.ok(agent.get("/session")).await;
     assert_eq!(
         status,
-        json!({"generation": 1, "spare": "off", "tainted_by": []})
+        json!({"generation": 1, "spare": "off", "tainted_by": [], "restarting": false})
     );
     let receipt = receipt(&agent).await;
     assert_eq!(receipt["clean"], true, "{receipt}");
@@ -92,6 +92,31 @@ async fn session_without_a_spare_is_followed_by_one_that_starts() {
         (StatusCode::OK, &json!(3))
     );
     agent.stop().await;
+}
+
+async fn request_restart(agent: &TestAgent) {
+    agent.request_restart();
+    until("a requested restart", async || {
+        let status = agent.ok(agent.get("/session")).await;
+        (status["restarting"] == true).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn agent_ends_with_its_session_if_a_restart_was_requested() {
+    let agent = Start::headless().with(["--spare"]).ready().await;
+    let first = receipt(&agent).await;
+    request_restart(&agent).await;
+    // The receipt of an earlier session ends nothing.
+    assert_eq!(receipt(&agent).await, first);
+    assert_eq!(result_of(&agent, "return 1 + 1").await, 2);
+    // The next one never begins.
+    let (status, second) = end(&agent, 2).await;
+    assert_eq!(status, StatusCode::OK, "{second}");
+    assert_eq!(second["clean"], true, "{second}");
+    assert!(!agent.log().contains("generation=3"), "{}", agent.log());
+    agent.exits().await;
 }
 
 #[tokio::test]

@@ -26,9 +26,9 @@ impl RegisteredHosts {
 
     /// Returns whether control reaches a host that starts. Its address may be wrong, or that of
     /// another machine.
-    async fn is_confirmed(&self, row: &RegisteredHostRow) -> bool {
+    async fn is_reached(&self, row: &RegisteredHostRow) -> bool {
         if row.life.state != State::Starting {
-            return true;
+            return false;
         }
         let reached = self.check_reachable(row).await;
         if let Err(error) = &reached {
@@ -44,13 +44,13 @@ impl RegisteredHosts {
         row: RegisteredHostRow,
         report: &HostHeartbeat,
     ) -> Result<RegisteredHostRow, FleetError> {
-        let is_ready = report.ready && self.is_confirmed(&row).await;
+        let is_started = report.ready && self.is_reached(&row).await;
         let after = |row: &RegisteredHostRow| {
             let machine = HostMachine {
                 boot_id: report.boot_id.as_str().to_owned(),
                 ..row.machine.clone()
             };
-            let life = after_report(&row.life, &row.machine.boot_id, report, is_ready);
+            let life = after_report(&row.life, &row.machine.boot_id, report, is_started);
             (machine, life)
         };
         self.record_report(row, after).await
@@ -58,18 +58,20 @@ impl RegisteredHosts {
 }
 
 /// Returns the life of a host after it has reported. `boot_id` is the one that control knows.
+/// `is_started` is whether a host that starts can take a session.
 fn after_report(
     life: &HostLife,
     boot_id: &str,
     report: &HostHeartbeat,
-    is_ready: bool,
+    is_started: bool,
 ) -> HostLife {
     let generation = report.generation.get();
+    let life = &after_restart(life, report.restarting.unwrap_or_default());
     if boot_id != report.boot_id.as_str() {
         return without_session(life);
     }
     match life.state {
-        State::Starting if is_ready => {
+        State::Starting if is_started => {
             let started = life.apply(Event::Started { generation });
             started.map_or_else(|_| life.clone(), |(next, _)| next)
         }
@@ -77,6 +79,19 @@ fn after_report(
         State::Ready | State::Leased if generation > life.generation => without_session(life),
         _ => returned(life),
     }
+}
+
+/// Returns the life of a host whose agent reports whether it is to be started again.
+fn after_restart(life: &HostLife, is_restarting: bool) -> HostLife {
+    let event = match (life.is_restarting, is_restarting) {
+        (false, true) => Event::RestartBegins,
+        // An earlier version of control does not know the flag.
+        (true, true) if life.state == State::Ready => Event::RestartBegins,
+        (true, false) => Event::RestartEnds,
+        _ => return life.clone(),
+    };
+    life.apply(event)
+        .map_or_else(|_| life.clone(), |(next, _)| next)
 }
 
 #[cfg(test)]
@@ -99,6 +114,7 @@ mod tests {
             generation,
             session: (state == State::Leased).then(BrowserId::generate),
             is_draining: false,
+            is_restarting: false,
         }
     }
 
@@ -132,6 +148,41 @@ mod tests {
         };
         let started = after_report(&draining, BOOT_ID, &report(BOOT_ID, 7), true);
         assert_eq!(started.state, State::Retiring);
+    }
+
+    #[test]
+    fn host_gets_no_session_while_its_agent_is_to_be_started_again() {
+        let restarting = HostHeartbeat {
+            ready: false,
+            restarting: Some(true),
+            ..report(BOOT_ID, 2)
+        };
+        let ready = life(State::Ready, 2);
+        let waiting = after_report(&ready, BOOT_ID, &restarting, false);
+        assert_eq!(
+            (waiting.state, waiting.is_restarting),
+            (State::Starting, true)
+        );
+        // The next agent does not respond yet, and then it does.
+        let silent = HostHeartbeat {
+            ready: false,
+            ..report(BOOT_ID, 2)
+        };
+        let again = after_report(&waiting, BOOT_ID, &silent, false);
+        assert_eq!(again, life(State::Starting, 2));
+        assert_eq!(
+            after_report(&again, BOOT_ID, &report(BOOT_ID, 2), true),
+            ready
+        );
+        assert_eq!(
+            after_report(&waiting, BOOT_ID, &report(BOOT_ID, 2), true),
+            ready
+        );
+        for state in [State::Leased, State::Recycling] {
+            let before = life(state, 2);
+            let after = after_report(&before, BOOT_ID, &restarting, false);
+            assert_eq!((after.state, after.is_restarting), (state, true));
+        }
     }
 
     #[test]

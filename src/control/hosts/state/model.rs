@@ -19,6 +19,8 @@ enum Step {
     Use(Index),
     /// The agent of a starting host responds.
     Start(Index),
+    /// An agent is to be started again.
+    RequestRestart(Index),
     Run {
         action: Index,
         is_clean: bool,
@@ -41,6 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => index().prop_map(Step::End),
         3 => index().prop_map(Step::Use),
         4 => index().prop_map(Step::Start),
+        2 => index().prop_map(Step::RequestRestart),
         6 => (index(), prop::bool::weighted(0.8))
             .prop_map(|(action, is_clean)| Step::Run { action, is_clean }),
         1 => index().prop_map(Step::Crash),
@@ -101,10 +104,10 @@ impl Fleet {
             }
             Step::Start(index) => {
                 if let Some(host) = self.in_state(State::Starting, &index) {
-                    self.agents.insert(host, 1);
-                    self.apply(host, Event::Started { generation: 1 });
+                    self.start(host);
                 }
             }
+            Step::RequestRestart(index) => self.apply_to_one(&index, Event::RestartBegins),
             Step::Run { action, is_clean } => {
                 if !self.actions.is_empty() {
                     let action = self.actions.remove(action.index(self.actions.len()));
@@ -174,6 +177,20 @@ impl Fleet {
                 .or_insert(session.clone());
             assert_eq!(*user, session, "two sessions have used one generation");
         }
+    }
+
+    /// An agent that starts again continues with its generation.
+    fn start(&mut self, host: usize) {
+        let life = &self.hosts[&host];
+        if life.is_restarting && life.session.is_none() {
+            let mut sessions = self.sessions.values();
+            let uses =
+                |session: &Session| (session.host, session.generation) == (host, life.generation);
+            assert!(!sessions.any(uses), "an agent has ended under a session");
+        }
+        let generation = *self.agents.entry(host).or_insert(1);
+        self.apply(host, Event::RestartEnds);
+        self.apply(host, Event::Started { generation });
     }
 
     fn run(&mut self, (host, action): (usize, Action), is_clean: bool) {
@@ -283,8 +300,7 @@ impl Fleet {
                 .get(&host)
                 .is_some_and(|life| life.state == State::Starting)
             {
-                self.agents.insert(host, 1);
-                self.apply(host, Event::Started { generation: 1 });
+                self.start(host);
             }
         }
         while let Some(action) = self.actions.pop() {

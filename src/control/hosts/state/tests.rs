@@ -20,6 +20,8 @@ fn event() -> impl Strategy<Value = Event> {
         (0..30_u64).prop_map(|generation| Event::Recycled { generation }),
         (0..4_u64).prop_map(|generation| Event::NotRecycled { generation }),
         Just(Event::Drain),
+        Just(Event::RestartBegins),
+        Just(Event::RestartEnds),
         Just(Event::Missed),
         Just(Event::Returned),
         Just(Event::Stopped),
@@ -58,6 +60,7 @@ fn host_that_is_not_clean_or_drains_is_stopped() {
         generation: 1,
         session: Some(session.clone()),
         is_draining: false,
+        is_restarting: false,
     };
     let (recycling, _) = after(&leased, Event::Release(session.clone()));
     // That of an earlier session changes nothing.
@@ -103,6 +106,31 @@ fn host_that_is_lost_before_it_has_started_starts_when_it_returns() {
     assert_eq!(host.state, State::Ready);
 }
 
+#[test]
+fn host_gets_no_session_until_its_agent_has_started_again() {
+    let [first, second, _] = sessions().try_into().unwrap();
+    let started = Event::Started { generation: 4 };
+    let (ready, _) = after(&HostLife::starting(None), started.clone());
+    let (host, actions) = after(&ready, Event::RestartBegins);
+    assert_eq!((host.state, actions), (State::Starting, vec![]));
+    assert!(host.apply(Event::Claim(first.clone())).is_err());
+    assert!(host.apply(started.clone()).is_err());
+    let (host, _) = after(&host, Event::RestartEnds);
+    let (host, _) = after(&host, started);
+    assert_eq!(host, ready);
+
+    // An earlier session runs to its end.
+    let (host, _) = after(&ready, Event::Claim(first.clone()));
+    let (host, _) = after(&host, Event::RestartBegins);
+    assert_eq!(host.state, State::Leased);
+    let (host, _) = after(&host, Event::Release(first));
+    let (host, _) = after(&host, Event::Recycled { generation: 5 });
+    assert_eq!((host.state, host.generation), (State::Starting, 5));
+    let (host, _) = after(&host, Event::RestartEnds);
+    let (host, _) = after(&host, Event::Started { generation: 5 });
+    assert!(host.apply(Event::Claim(second)).is_ok());
+}
+
 proptest! {
     /// After every sequence of events: a session is held only while it is starting or leased, no
     /// generation is leased twice, each session that is not released is ended, and a host that is
@@ -128,6 +156,7 @@ proptest! {
             prop_assert!(before.state != State::Gone);
             if after.state == State::Leased && before.state != State::Leased {
                 prop_assert!(!before.is_draining || before.state == State::Starting);
+                prop_assert!(!before.is_restarting);
                 prop_assert!(leased.insert(after.generation), "generation leased twice");
             }
             if let Some(session) = &before.session && after.session.is_none() {

@@ -40,7 +40,9 @@ fn host(state: State, session: Option<&BrowserId>) -> PoolHost {
         mode: PoolConfig::sample().mode(),
         max_viewport: (None, None),
         is_draining: false,
+        is_restarting: false,
         created_at: now(),
+        changed_at: now(),
         lease_count: 0,
     }
 }
@@ -144,6 +146,41 @@ fn browsers_that_end_already_are_not_ended_again() {
         }
     }
     assert_eq!(plan_of(&pool(2), &hosts, &browsers), Plan::default());
+}
+
+#[test]
+fn idle_browser_ends_for_the_restart_of_its_agent() {
+    let (browser, mut host) = idle();
+    host.is_restarting = true;
+    let plan = plan_of(
+        &pool(1),
+        std::slice::from_ref(&host),
+        std::slice::from_ref(&browser),
+    );
+    let discard = Discard {
+        id: browser.id,
+        retires_host: false,
+    };
+    // The host comes back: no other one is added.
+    assert_eq!((plan.add, plan.discard), (0, vec![discard]));
+}
+
+#[test]
+fn host_whose_agent_is_started_again_counts_for_a_while() {
+    let (browser, other) = idle();
+    let mut starting = host(State::Starting, None);
+    let plan = |starting: &PoolHost, size| {
+        plan_of(
+            &pool(size),
+            &[starting.clone(), other.clone()],
+            std::slice::from_ref(&browser),
+        )
+    };
+    // It is given up once it is ready, instead of a browser that can be leased.
+    assert_eq!(plan(&starting, 1), Plan::default());
+    assert_eq!(plan(&starting, 2), Plan::default());
+    starting.changed_at = now() - RESTART_TIMEOUT - TimeDelta::seconds(1);
+    assert_eq!(plan(&starting, 2).add, 1);
 }
 
 #[test]

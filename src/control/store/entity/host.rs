@@ -17,6 +17,8 @@ pub struct Model {
     pub session_id: Option<String>,
     /// Whether the host ends with its session instead of getting another one.
     pub draining: bool,
+    /// Whether its agent takes no session until it has started again.
+    pub restarting: bool,
     pub headless: bool,
     pub kiosk_mode: bool,
     /// The largest viewport. NULL for the largest that there is.

@@ -27,7 +27,7 @@ use crate::{
         ids::{BrowserId, HostId, PoolId},
         viewport::Viewport,
     },
-    control::hosts::state::{HostLife, State},
+    control::hosts::state::{HostLife, RESTART_TIMEOUT, State},
 };
 
 mod claim;
@@ -116,6 +116,7 @@ pub(super) fn life_of(row: &host::Model) -> Result<HostLife, StoreError> {
             .map_err(|_| corrupt("generation", row.generation))?,
         session: session.transpose()?,
         is_draining: row.draining,
+        is_restarting: row.restarting,
     })
 }
 
@@ -156,6 +157,7 @@ impl Store {
             generation: to_generation_column(life.generation)?,
             session_id: life.session.as_ref().map(BrowserId::to_string),
             draining: life.is_draining,
+            restarting: life.is_restarting,
             headless: mode.headless,
             kiosk_mode: mode.kiosk_mode,
             max_width: None,
@@ -228,16 +230,22 @@ impl Store {
     }
 
     /// Returns whether a session may soon get a host of the fleet and the mode, with room for the
-    /// viewport: one that is ready, or that is being recycled.
+    /// viewport: one that is ready, that is being recycled, or whose agent is started again.
     pub async fn expects_host(
         &self,
         fleet: Fleet,
         mode: HostMode,
         viewport: Viewport,
+        now: DateTime<Utc>,
     ) -> Result<bool, StoreError> {
         let expected = [State::Ready, State::Recycling];
         let fits = fits(fleet, mode, viewport);
-        Ok(self.count_hosts_in(expected, fits).await? > 0)
+        let starts_again = fits
+            .clone()
+            .add(host::Column::Generation.gt(0))
+            .add(host::Column::ChangedAt.gte(to_millis(now - RESTART_TIMEOUT)));
+        Ok(self.count_hosts_in(expected, fits).await? > 0
+            || self.count_hosts_in([State::Starting], starts_again).await? > 0)
     }
 
     /// Returns the number of hosts that are free for such a session, or about to be, as they have
@@ -362,8 +370,18 @@ impl Store {
         after: &HostLife,
         now: DateTime<Utc>,
     ) -> Result<UpdateMany<host::Entity>, StoreError> {
-        let session = after.session.as_ref().map(BrowserId::to_string);
         let change = unchanged(id, before)?
+            .col_expr(host::Column::Restarting, Expr::value(after.is_restarting));
+        let with_flag = HostLife {
+            is_restarting: after.is_restarting,
+            ..before.clone()
+        };
+        // The process that works on the host goes on.
+        if with_flag == *after {
+            return Ok(change);
+        }
+        let session = after.session.as_ref().map(BrowserId::to_string);
+        let change = change
             .col_expr(host::Column::State, Expr::value(state_text(after.state)))
             .col_expr(
                 host::Column::Generation,
@@ -403,6 +421,7 @@ pub(super) fn unchanged(
         .filter(host::Column::State.eq(state_text(life.state)))
         .filter(host::Column::Generation.eq(to_generation_column(life.generation)?))
         .filter(host::Column::Draining.eq(life.is_draining))
+        .filter(host::Column::Restarting.eq(life.is_restarting))
         .filter(is_same_session))
 }
 

@@ -38,6 +38,7 @@ mod m0024_auth_flows;
 mod m0025_signing_keys;
 mod m0026_auth_health;
 mod m0027_health_check_versions;
+mod m0028_restarting_hosts;
 
 pub(crate) struct Migrator;
 
@@ -72,6 +73,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0025_signing_keys::Migration),
             Box::new(m0026_auth_health::Migration),
             Box::new(m0027_health_check_versions::Migration),
+            Box::new(m0028_restarting_hosts::Migration),
         ]
     }
 }

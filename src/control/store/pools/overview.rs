@@ -79,7 +79,11 @@ pub struct PoolHost {
     /// The width and the height of the largest viewport. `None` for the largest that there is.
     pub max_viewport: (Option<u32>, Option<u32>),
     pub is_draining: bool,
+    /// Whether the agent takes no session until it has started again.
+    pub is_restarting: bool,
     pub created_at: DateTime<Utc>,
+    /// When the life last changed.
+    pub changed_at: DateTime<Utc>,
     pub lease_count: u64,
 }
 
@@ -193,7 +197,9 @@ impl Store {
                     row.max_height.map(side).transpose()?,
                 ),
                 is_draining: life.is_draining,
+                is_restarting: life.is_restarting,
                 created_at: from_millis(row.created_at)?,
+                changed_at: from_millis(row.changed_at)?,
                 lease_count: u64::try_from(row.lease_count).unwrap_or_default(),
                 id: row.id.parse().map_err(|_| corrupt("host id", &row.id))?,
             });

@@ -286,6 +286,7 @@ pub(super) async fn insert_registered_host(
         generation: to_generation_column(life.generation)?,
         session_id: None,
         draining: life.is_draining,
+        restarting: life.is_restarting,
         headless: mode.headless,
         kiosk_mode: mode.kiosk_mode,
         max_width: Some(to_side(new.machine.capabilities.max_viewport.width)),

@@ -11,7 +11,7 @@ use crate::{
     },
     control::{
         browsers::state::EndReason,
-        hosts::state::Event,
+        hosts::state::{Event, RESTART_TIMEOUT},
         store::{
             Authorized, BrowserRow, CallerKey, HostMode, JoinTokenRow, KeyCreator, NewApiKey,
             NewBrowserRow, NewJoinToken, UniqueConstraint, test_database::TestDatabase,
@@ -241,7 +241,11 @@ async fn ready_host_is_leased_for_its_mode_and_up_to_its_viewport() {
     let row = registered(&store, 1, Utc::now()).await;
     let (fleet, fitting) = (Fleet::Registered, Viewport::default());
     assert_eq!(store.count_usable_hosts(fleet).await.unwrap(), 1);
-    assert!(!store.expects_host(fleet, ON_SCREEN, fitting).await.unwrap());
+    let expects = async |mode, viewport| {
+        let expected = store.expects_host(fleet, mode, viewport, Utc::now());
+        expected.await.unwrap()
+    };
+    assert!(!expects(ON_SCREEN, fitting).await);
     // A host that has been starting for long may never be ready.
     for (age, free) in [(1, 1), (-1, 0)] {
         let since = Utc::now() - TimeDelta::minutes(age);
@@ -274,11 +278,11 @@ async fn ready_host_is_leased_for_its_mode_and_up_to_its_viewport() {
         (headless, fitting),
         (kiosk, fitting),
     ] {
-        assert!(!store.expects_host(fleet, mode, viewport).await.unwrap());
+        assert!(!expects(mode, viewport).await);
         let claimed = store.claim_host(fleet, mode, viewport, &session, Utc::now());
         assert_eq!(claimed.await.unwrap(), None);
     }
-    assert!(store.expects_host(fleet, ON_SCREEN, fitting).await.unwrap());
+    assert!(expects(ON_SCREEN, fitting).await);
     let claimed = store.claim_host(fleet, ON_SCREEN, fitting, &session, Utc::now());
     let claimed = claimed.await.unwrap().unwrap();
     assert_eq!(claimed.id, row.id);
@@ -287,6 +291,33 @@ async fn ready_host_is_leased_for_its_mode_and_up_to_its_viewport() {
         (7, Some(session))
     );
     assert_eq!(claimed.address, Some(row.machine.address));
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn host_whose_agent_starts_again_is_expected_and_not_leased() {
+    let database = TestDatabase::create();
+    let store = database.open().await;
+    let row = registered(&store, 1, Utc::now()).await;
+    let life = ready(&store, &row).await;
+    let (restarting, _) = life.apply(Event::RestartBegins).unwrap();
+    let changed = store.change_host(&row.id, &life, &restarting, Utc::now());
+    assert!(changed.await.unwrap());
+    let (fleet, viewport) = (Fleet::Registered, Viewport::default());
+    assert!(
+        store
+            .expects_host(fleet, ON_SCREEN, viewport, Utc::now())
+            .await
+            .unwrap()
+    );
+    let later = Utc::now() + RESTART_TIMEOUT + TimeDelta::seconds(1);
+    let expected = store.expects_host(fleet, ON_SCREEN, viewport, later);
+    assert!(!expected.await.unwrap());
+    let session = BrowserId::generate();
+    let claimed = store.claim_host(fleet, ON_SCREEN, viewport, &session, Utc::now());
+    assert_eq!(claimed.await.unwrap(), None);
+    let found = store.find_host(&row.id).await.unwrap().unwrap();
+    assert_eq!(found.life, restarting);
     store.close().await.unwrap();
 }
 
@@ -305,7 +336,7 @@ async fn host_that_reports_other_capabilities_is_leased_by_these() {
         ..ON_SCREEN
     };
     let expects = async |mode, viewport| {
-        let expected = store.expects_host(Fleet::Registered, mode, viewport);
+        let expected = store.expects_host(Fleet::Registered, mode, viewport, Utc::now());
         expected.await.unwrap()
     };
     assert!(expects(ON_SCREEN, Viewport::default()).await);

@@ -45,6 +45,7 @@ fn to_host(row: RegisteredHostRow) -> FleetHost {
         id: row.id,
         state: to_phase(row.life.state),
         draining: row.life.is_draining,
+        restarting: row.life.is_restarting,
         session_id: row.life.session,
         generation: row.life.generation,
         address: row.machine.address.to_string(),

@@ -1,0 +1,33 @@
+//! SIGUSR1: the agent ends when no session uses it, so that its service manager starts it again,
+//! such as after an upgrade.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::sessions::Sessions;
+use crate::shutdown::Shutdown;
+
+/// The signal, which does not kill the process any more.
+pub(super) struct RestartSignal(Signal);
+
+impl RestartSignal {
+    /// Handles the signal from now on.
+    ///
+    /// # Errors
+    /// Fails if the handler cannot be installed.
+    pub(super) fn new() -> io::Result<Self> {
+        signal(SignalKind::user_defined1()).map(Self)
+    }
+
+    /// Requests the restart when the signal arrives, or has arrived.
+    pub(super) fn spawn_handler(mut self, sessions: Sessions, shutdown: &Shutdown) {
+        let stop = shutdown.clone();
+        shutdown.spawn(async move {
+            tokio::select! {
+                _ = self.0.recv() => sessions.request_restart(),
+                () = stop.requested() => {}
+            }
+        });
+    }
+}
