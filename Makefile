@@ -39,7 +39,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 # The number of cases that `make fuzz` runs of each target.
 FUZZ_CASES ?= 200000
 
-.PHONY: help setup build demo test test-postgres test-fast soak fuzz bench lint fmt clean
+.PHONY: help setup build demo test test-postgres test-fast soak fuzz deb deb-test bench lint fmt clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -139,6 +139,20 @@ $(v8_worker).snapshot: $(worker_sources) src/system/script/protocol.rs Cargo.loc
 		cargo build $(v8_features)
 	@install -D $(CARGO_TARGET_DIR)/debug/berth-script $(v8_worker)
 	@scripts/snapshot $(@D) $(bundle)
+
+deb: ## Build the Debian packages in target/debian
+deb:
+	@$(MAKE) build PROFILE=release
+	@scripts/cargo-tool $(tools) cargo-deb 3.8.0
+	@$(step) "Building the packages" "The message is above" scripts/packages $(CARGO_TARGET_DIR)
+
+deb-test: ## Install, upgrade and remove the packages in containers; needs root
+deb-test: deb nextest
+	@scripts/setup $(tools) container
+	@$(step) "Creating the root file system of the containers" "Are Debian's package mirrors reachable?" \
+		scripts/container $(CARGO_TARGET_DIR)/container $(CARGO_TARGET_DIR)/debian
+	@BERTH_TEST_PACKAGES=$(CARGO_TARGET_DIR)/debian BERTH_TEST_CONTAINER=$(CARGO_TARGET_DIR)/container \
+		$(step) "Testing the packages" "The failed tests are named above" scripts/nextest --profile packages
 
 bench: ## Compare with the alternatives in one run; prints a table, writes bench.json. B="process watch" selects sections
 bench: $(bundle) benches/node_modules/.package-lock.json | system

@@ -6,6 +6,21 @@ use std::collections::BTreeSet;
 use super::source::{assert_none, sources};
 
 #[test]
+fn packages_of_the_services_depend_on_their_own_version() {
+    let manifest = std::fs::read_to_string("Cargo.toml").unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let package = &manifest["package"];
+    let version = package["version"].as_str().unwrap();
+    let own = format!("berth (= {version}-1)");
+    let variants = package["metadata"]["deb"]["variants"].as_table().unwrap();
+    assert_eq!(variants.len(), 2);
+    for (name, variant) in variants {
+        let depends = variant["depends"].as_str().unwrap();
+        assert!(depends.starts_with(&own), "{name}: {depends}");
+    }
+}
+
+#[test]
 fn layers_import_only_lower_layers() {
     // The files below the directory may name only these top-level modules.
     let rules: [(&str, &[&str]); 3] = [

@@ -23,7 +23,9 @@ fn units() -> PathBuf {
 
 /// Returns the text of a unit with the program of this build, and with directories of the test.
 fn localized(text: &str, directory: &Path) -> String {
+    let programs = Path::new(BERTH).parent().unwrap();
     text.replace("/usr/bin/berth", BERTH)
+        .replace("/usr/lib/berth", &programs.display().to_string())
         .replace("%S", &directory.display().to_string())
         .replace("/etc/berth", &units().display().to_string())
 }
@@ -54,13 +56,18 @@ async fn commands_of_the_services_are_valid() {
     for service in SERVICES {
         let directory = TempDir::new().unwrap();
         let text = fs::read_to_string(units().join(service)).unwrap();
-        let started = text
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart="));
-        let started = localized(started.unwrap(), directory.path());
-        let arguments: Vec<&str> = started.split(' ').skip(1).collect();
+        let text = localized(&text, directory.path());
+        let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        if let Some(prepare) = line("ExecStartPre=") {
+            let mut words = prepare.split(' ');
+            let mut command = Command::new(words.next().unwrap());
+            command.args(words);
+            let prepared = print(command).await;
+            assert!(prepared.status.success(), "{service}: {}", prepared.stderr);
+        }
+        let started = line("ExecStart=").unwrap();
         let mut check = berth(&["check"]);
-        check.args(arguments);
+        check.args(started.split(' ').skip(1));
         let checked = print(check).await;
         assert!(checked.status.success(), "{service}: {}", checked.stderr);
     }

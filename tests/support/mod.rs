@@ -7,6 +7,7 @@ pub mod auth_events;
 pub mod auth_login;
 pub mod canary_site;
 pub mod cgroups;
+pub mod container;
 pub mod dev;
 pub mod engine;
 pub mod events;

@@ -84,6 +84,14 @@ pub fn uid(pid: u32) -> Option<u32> {
         .ok()
 }
 
+/// Returns the living child processes of a process.
+pub fn children(parent: u32) -> Vec<u32> {
+    let parent = parent.to_string();
+    pids()
+        .filter(|&pid| status_field(pid, "PPid") == parent && is_alive(pid))
+        .collect()
+}
+
 /// Returns the living processes of a user.
 pub fn of_user(user: u32) -> Vec<u32> {
     pids()

@@ -20,7 +20,7 @@ use std::{
 use secrecy::SecretString;
 use url::Url;
 
-use self::programs::{find_chromium, find_program, script_worker_beside_program};
+use self::programs::{find_chromium, find_program, own_script_worker};
 pub use self::{
     child_user::{ChildUser, ProtectionMode},
     config::Config,
@@ -136,7 +136,7 @@ pub struct Settings {
     )]
     pub xvfb: PathBuf,
 
-    /// Path of the script worker [default: berth-script beside this program]
+    /// Path of the script worker [default: berth-script beside this program or in ../lib/berth]
     #[arg(long, env = "BERTH_AGENT_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
@@ -482,7 +482,7 @@ impl Settings {
     fn find_script_worker(&self) -> Result<PathBuf, String> {
         match &self.script_worker {
             Some(path) => find_program(path),
-            None => script_worker_beside_program().map_err(|error| error.to_string()),
+            None => own_script_worker(),
         }
     }
 

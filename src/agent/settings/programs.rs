@@ -1,10 +1,12 @@
 //! Finding the programs that the agent starts.
 
 use std::{
-    fs, io,
+    fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
+
+use crate::system::script::location::find_script_worker;
 
 /// The locations in which distributions install Chromium. The programs come before the scripts that
 /// start them, because a script costs time and an additional process.
@@ -39,9 +41,10 @@ fn resolve_start_script(path: PathBuf) -> PathBuf {
     path
 }
 
-/// Returns the path of the script worker in the directory of this program.
-pub(super) fn script_worker_beside_program() -> io::Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("berth-script"))
+/// Returns the path of the script worker, which is installed with this program.
+pub(super) fn own_script_worker() -> Result<PathBuf, String> {
+    let agent = std::env::current_exe().map_err(|error| error.to_string())?;
+    Ok(find_script_worker(&agent))
 }
 
 /// Returns the absolute path of a program. A name without directories is looked up in `PATH`.

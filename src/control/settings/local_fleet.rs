@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::{SettingsError, StopDeadlines};
-use crate::system::cdp::chromium_flags::{ChromiumFlags, Variable};
+use crate::system::{
+    cdp::chromium_flags::{ChromiumFlags, Variable},
+    script::location::find_script_worker,
+};
 
 /// The environment variable for additional Chromium flags.
 #[derive(Debug, Clone)]
@@ -43,7 +46,7 @@ pub struct FleetSettings {
     #[command(flatten)]
     pub chromium_flags: ChromiumFlags<FlagsVariable>,
 
-    /// Script worker program [default: berth-script beside the agent's program]
+    /// Script worker program [default: berth-script beside the agent's program or in ../lib/berth]
     #[arg(long, env = "BERTH_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
@@ -86,7 +89,7 @@ impl FleetSettings {
         };
         let chromium = optional_file("chromium", self.chromium.as_deref())?;
         let script_worker = optional_file("script-worker", self.script_worker.as_deref())?;
-        let default_worker = agent_program.with_file_name("berth-script");
+        let default_worker = find_script_worker(&agent_program);
         let programs = [
             Some(agent_program.clone()),
             Some(script_worker.clone().unwrap_or(default_worker)),

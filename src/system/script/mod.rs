@@ -1,4 +1,6 @@
-//! Script workers: their processes (`worker`) and the protocol that they speak (`protocol`).
+//! Script workers: where their program is (`location`), their processes (`worker`) and the protocol
+//! that they speak (`protocol`).
 
+pub mod location;
 pub mod protocol;
 pub mod worker;

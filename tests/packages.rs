@@ -1,0 +1,261 @@
+//! The Debian packages on a machine with systemd: installation, upgrade, removal and purge.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    container::{Container, PACKAGES, packages},
+    dev::print,
+    wait::until,
+};
+
+/// The version of the packages under test, and the one that they replace.
+const CURRENT: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+const PREVIOUS: &str = "0.0.1-1";
+
+/// A machine with control and an agent, which has joined it.
+struct Machine {
+    container: Container,
+    key: String,
+    _packages: tempfile::TempDir,
+}
+
+/// Runs a command, which must succeed.
+async fn ok(command: &mut Command) {
+    let mut owned = Command::new(command.get_program());
+    owned.args(command.get_args());
+    let printed = print(owned).await;
+    assert!(printed.status.success(), "{command:?}\n{}", printed.stderr);
+}
+
+/// Writes the same package with an earlier version.
+async fn write_previous(package: &Path, directory: &Path) {
+    let tree = tempfile::tempdir().unwrap();
+    let extract = ["--raw-extract".as_ref(), package.as_os_str()];
+    ok(Command::new("dpkg-deb").args(extract).arg(tree.path())).await;
+    let control = tree.path().join("DEBIAN/control");
+    let text = fs::read_to_string(&control).unwrap();
+    assert!(text.contains(CURRENT), "{text}");
+    fs::write(control, text.replace(CURRENT, PREVIOUS)).unwrap();
+    let build = ["--root-owner-group", "-Znone", "--build"];
+    ok(Command::new("dpkg-deb")
+        .args(build)
+        .args([tree.path(), directory]))
+    .await;
+}
+
+/// Returns a directory with the packages under test in `current`, and earlier ones in `previous`.
+async fn both_versions() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let [current, previous] = ["current", "previous"].map(|name| directory.path().join(name));
+    fs::create_dir(&current).unwrap();
+    fs::create_dir(&previous).unwrap();
+    let mut count = 0;
+    for entry in fs::read_dir(packages()).unwrap() {
+        let package = entry.unwrap().path();
+        fs::copy(&package, current.join(package.file_name().unwrap())).unwrap();
+        write_previous(&package, &previous).await;
+        count += 1;
+    }
+    assert_eq!(
+        count, 3,
+        "one package each of the program, the agent and control"
+    );
+    directory
+}
+
+impl Machine {
+    /// Installs the earlier packages, and sets up both services as the documentation says.
+    async fn set_up() -> Machine {
+        let packages = both_versions().await;
+        let container = Container::boot(packages.path()).await;
+        container
+            .run(&format!("dpkg --install {PACKAGES}/previous/*.deb"))
+            .await;
+        for unit in ["berth-agent", "berth-control"] {
+            assert_eq!(container.property(unit, "UnitFileState").await, "disabled");
+            assert_eq!(container.property(unit, "ActiveState").await, "inactive");
+        }
+        let toml = "[agent]\ncontrol_url = \"http://127.0.0.1:8080\"\n";
+        container
+            .run(&format!("printf '%s' '{toml}' > /etc/berth/berth.toml"))
+            .await;
+        container
+            .run("systemctl enable --now berth-control.socket berth-control")
+            .await;
+        let create = "setpriv --reuid=berth-control --regid=berth-control --clear-groups \
+            berth key create --name test --state-dir /var/lib/berth-control";
+        let key = container.run(create).await.trim().to_owned();
+        let machine = Machine {
+            container,
+            key,
+            _packages: packages,
+        };
+        machine.join().await;
+        machine
+    }
+
+    async fn request(&self, method: &str, path: &str, body: Value) -> Value {
+        self.container.request(&self.key, method, path, &body).await
+    }
+
+    /// Has the agent join control, with a token that systemd passes to it.
+    async fn join(&self) {
+        let token = self.request("POST", "/fleet/join_tokens", json!({})).await;
+        let token = token["token"].as_str().unwrap();
+        let write = format!("umask 077; printf '%s' '{token}' > /etc/credstore/berth-join-token");
+        self.container.run(&write).await;
+        self.container
+            .run("systemctl enable --now berth-agent")
+            .await;
+        self.host_is_ready(1).await;
+    }
+
+    /// Waits until the only host is ready in at least this generation.
+    async fn host_is_ready(&self, generation: u64) {
+        until("a ready host", async || {
+            let hosts = self.request("GET", "/fleet/hosts", json!({})).await;
+            let host = &hosts[0];
+            assert!(hosts.as_array().unwrap().len() <= 1, "{hosts}");
+            let is_ready = host["state"] == "ready";
+            (is_ready && host["generation"].as_u64() >= Some(generation)).then_some(())
+        })
+        .await;
+    }
+
+    async fn run_script(&self, browser: &str, code: &str) -> Value {
+        let path = format!("/browsers/{browser}/automation/execute");
+        let answer = self.request("POST", &path, json!({ "code": code })).await;
+        assert_eq!(answer["success"], true, "{answer}");
+        answer["result"].clone()
+    }
+
+    async fn main_pid(&self, unit: &str) -> String {
+        self.container.property(unit, "MainPID").await
+    }
+
+    /// Waits until another process of the unit has started.
+    async fn is_started_again(&self, unit: &str, before: &str) {
+        until("another process", async || {
+            let is_active = self.container.property(unit, "ActiveState").await == "active";
+            (is_active && self.main_pid(unit).await != before).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn upgrade_refuses_no_connection_and_waits_for_the_browser() {
+    let machine = Machine::set_up().await;
+    let container = &machine.container;
+    let created = machine.request("POST", "/browsers", json!({})).await;
+    let browser = created["session_id"].as_str().expect("a browser");
+    machine
+        .run_script(browser, "await page.setContent('<title>kept</title>')")
+        .await;
+    // Clients meanwhile, one request after another. Prints the exit status of each.
+    let clients = "while :; do curl --silent --output /dev/null --write-out '%{exitcode}\n' \
+        http://127.0.0.1:8080/health; done > /run/exits";
+    container
+        .run(&format!("cat > /run/clients <<'EOF'\n{clients}\nEOF"))
+        .await;
+    container
+        .run("systemd-run --quiet --unit clients sh /run/clients")
+        .await;
+    let control = machine.main_pid("berth-control").await;
+    let agent = machine.main_pid("berth-agent").await;
+
+    container
+        .run(&format!("dpkg --install {PACKAGES}/current/*.deb"))
+        .await;
+    let version = "dpkg-query --show --showformat '${Version}' berth";
+    assert_eq!(container.run(version).await, CURRENT);
+    let toml = container.run("cat /etc/berth/berth.toml").await;
+    assert!(toml.contains("control_url"), "{toml}");
+    assert_ne!(machine.main_pid("berth-control").await, control);
+    // The browser runs on in the agent that started it.
+    assert_eq!(
+        machine.run_script(browser, "return page.title()").await,
+        "kept"
+    );
+    assert_eq!(machine.main_pid("berth-agent").await, agent);
+    container.run("systemctl stop clients").await;
+    let exits = container.run("cat /run/exits").await;
+    assert!(
+        exits.lines().filter(|exit| *exit == "0").count() > 10,
+        "{exits}"
+    );
+    // A connection without a request yet may be closed, which is 52 or 56. None is refused.
+    let allowed = ["0", "52", "56"];
+    assert!(exits.lines().all(|exit| allowed.contains(&exit)), "{exits}");
+
+    machine
+        .request("DELETE", &format!("/browsers/{browser}"), json!({}))
+        .await;
+    machine.is_started_again("berth-agent", &agent).await;
+    machine.host_is_ready(2).await;
+    machine.container.stop().await;
+}
+
+#[tokio::test]
+async fn killed_services_are_started_again() {
+    let machine = Machine::set_up().await;
+    for unit in ["berth-agent", "berth-control"] {
+        let before = machine.main_pid(unit).await;
+        let kill = format!("systemctl kill --signal=KILL --kill-who=main {unit}");
+        machine.container.run(&kill).await;
+        machine.is_started_again(unit, &before).await;
+    }
+    until("a browser", async || {
+        let created = machine.request("POST", "/browsers", json!({})).await;
+        let browser = created["session_id"].as_str()?;
+        assert_eq!(machine.run_script(browser, "return 1 + 1").await, 2);
+        Some(())
+    })
+    .await;
+    machine.container.stop().await;
+}
+
+#[tokio::test]
+async fn removed_packages_keep_configuration_and_state_and_purged_ones_leave_nothing() {
+    let machine = Machine::set_up().await;
+    let container = &machine.container;
+    let state = "stat --format '%U %a' /var/lib/berth-control /etc/credstore";
+    assert_eq!(container.run(state).await, "berth-control 700\nroot 700\n");
+    container
+        .run("test -s /usr/share/man/man1/berth-agent.1.gz")
+        .await;
+    let completions = [
+        "bash-completion/completions/berth",
+        "zsh/vendor-completions/_berth",
+    ];
+    for file in completions {
+        container.run(&format!("test -s /usr/share/{file}")).await;
+    }
+
+    let names = "berth-agent berth-control berth";
+    container.run(&format!("dpkg --remove {names}")).await;
+    let programs = "for process in /proc/[0-9]*; do readlink $process/exe || true; done";
+    let programs = container.run(programs).await;
+    for name in ["berth", "chromium", "Xvfb"] {
+        assert!(!programs.contains(name), "{programs}");
+    }
+    container
+        .run("test -e /etc/berth/berth.toml -a -e /var/lib/berth-control/berth.db")
+        .await;
+    assert_eq!(
+        container
+            .run("find /etc/systemd/system -name 'berth*'")
+            .await,
+        ""
+    );
+
+    container.run(&format!("dpkg --purge {names}")).await;
+    let left = "find / -xdev -name '*berth*' -not -path '/packages/*' -not -path '/proc/*' -not -path '/sys/*'";
+    assert_eq!(
+        container.run(left).await,
+        "/etc/credstore/berth-join-token\n"
+    );
+    machine.container.stop().await;
+}
