@@ -126,8 +126,14 @@ pub(super) async fn sessions_in_use(
     db: &impl ConnectionTrait,
     project: &ProjectId,
 ) -> Result<u64, StoreError> {
-    let live = browsers::count_live(db, project).await?;
-    Ok(live + pools::unleased(db, project).await?)
+    // Of one moment: a lease between two counts would be missing in both.
+    let live = browsers::count_live_by_pool(db, project).await?;
+    let sizes = pools::sizes(db, project).await?;
+    let unleased = sizes.into_iter().map(|(pool, size)| {
+        let leased = live.get(&Some(pool)).copied().unwrap_or_default();
+        size.saturating_sub(leased)
+    });
+    Ok(live.values().sum::<u64>() + unleased.sum::<u64>())
 }
 
 /// Returns the limit of browsers at once that applies to a project, if any.

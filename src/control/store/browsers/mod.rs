@@ -25,7 +25,7 @@ mod tests;
 
 pub use attached_profile::AttachProfileError;
 pub(super) use lifecycle::{insert_browser, reserve_profile};
-pub(super) use queries::{count_live, has_not_ended, is_active, is_live};
+pub(super) use queries::{count_live, count_live_by_pool, has_not_ended, is_active, is_live};
 
 /// A row of the table of browsers, with the browser's tags.
 #[derive(Debug, Clone, PartialEq, Eq)]

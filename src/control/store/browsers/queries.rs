@@ -321,6 +321,28 @@ pub(in crate::control::store) async fn count_live(
     Ok(live.count(db).await?)
 }
 
+/// Returns the number of browsers of a project that start or are active, by the pool that they were
+/// leased from.
+pub(in crate::control::store) async fn count_live_by_pool(
+    db: &impl ConnectionTrait,
+    project: &ProjectId,
+) -> Result<HashMap<Option<String>, u64>, StoreError> {
+    let counts: Vec<(Option<String>, i64)> = browser::Entity::find()
+        .select_only()
+        .column(browser::Column::PoolId)
+        .column_as(browser::Column::Id.count(), "count")
+        .filter(browser::Column::ProjectId.eq(project.as_str()))
+        .filter(is_live())
+        .group_by(browser::Column::PoolId)
+        .into_tuple()
+        .all(db)
+        .await?;
+    let counts = counts.into_iter();
+    Ok(counts
+        .map(|(pool, count)| (pool, count.unsigned_abs()))
+        .collect())
+}
+
 /// Returns the condition that a browser is active.
 pub(in crate::control::store) fn is_active() -> Expr {
     browser::Column::State.eq(ACTIVE)

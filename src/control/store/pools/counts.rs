@@ -87,42 +87,25 @@ impl Store {
     }
 }
 
-/// Returns the number of browsers that the pools of a project may still lease: the size of each one
-/// beyond its leased browsers.
-pub(in crate::control::store) async fn unleased(
+/// Returns the ids and the sizes of the pools of a project.
+pub(in crate::control::store) async fn sizes(
     db: &impl ConnectionTrait,
     project: &ProjectId,
-) -> Result<u64, StoreError> {
-    let pools: Vec<(String, i32)> = of_project(project)
+) -> Result<Vec<(String, u64)>, StoreError> {
+    let sizes: Vec<(String, i32)> = of_project(project)
         .select_only()
         .column(pool::Column::Id)
         .column(pool::Column::Size)
         .into_tuple()
         .all(db)
         .await?;
-    if pools.is_empty() {
-        return Ok(0);
-    }
-    let acquired: Vec<(Option<String>, i64)> = browser::Entity::find()
-        .select_only()
-        .column(browser::Column::PoolId)
-        .column_as(browser::Column::Id.count(), "count")
-        .filter(browser::Column::ProjectId.eq(project.as_str()))
-        .filter(browser::Column::PoolId.is_not_null())
-        .filter(leased::is_live())
-        .group_by(browser::Column::PoolId)
-        .into_tuple()
-        .all(db)
-        .await?;
-    let acquired: HashMap<String, i64> = acquired
-        .into_iter()
-        .filter_map(|(id, count)| Some((id?, count)))
-        .collect();
-    let unleased = pools.into_iter().map(|(id, size)| {
-        let acquired = acquired.get(&id).copied().unwrap_or_default();
-        u64::try_from(i64::from(size) - acquired).unwrap_or_default()
-    });
-    Ok(unleased.sum())
+    let sizes = sizes.into_iter();
+    sizes
+        .map(|(id, size)| match u64::try_from(size) {
+            Ok(size) => Ok((id, size)),
+            Err(_) => Err(corrupt("pool size", size)),
+        })
+        .collect()
 }
 
 /// Returns the number of pools of a project.

@@ -40,7 +40,7 @@ pub use browsers::{
     Claim, LeasedBrowser, PoolBrowserRow, PoolBrowserStart, PoolBrowserState, PoolLeaseError,
 };
 pub use counts::PoolCounts;
-pub(super) use counts::{count, unleased};
+pub(super) use counts::{count, sizes};
 pub use overview::{PoolHost, PoolSummary, PoolsOverview};
 pub use profiles::PoolProfile;
 pub(super) use profiles::pool_with_profile;
