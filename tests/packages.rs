@@ -21,28 +21,24 @@ struct Machine {
     _packages: tempfile::TempDir,
 }
 
-/// Runs a command, which must succeed.
-async fn ok(command: &mut Command) {
-    let mut owned = Command::new(command.get_program());
-    owned.args(command.get_args());
-    let printed = print(owned).await;
-    assert!(printed.status.success(), "{command:?}\n{}", printed.stderr);
+/// Runs dpkg-deb on two paths, which must succeed.
+async fn dpkg_deb(options: &[&str], from: &Path, to: &Path) {
+    let mut command = Command::new("dpkg-deb");
+    command.args(options).args([from, to]);
+    let printed = print(command).await;
+    assert!(printed.status.success(), "{options:?}\n{}", printed.stderr);
 }
 
 /// Writes the same package with an earlier version.
 async fn write_previous(package: &Path, directory: &Path) {
     let tree = tempfile::tempdir().unwrap();
-    let extract = ["--raw-extract".as_ref(), package.as_os_str()];
-    ok(Command::new("dpkg-deb").args(extract).arg(tree.path())).await;
+    dpkg_deb(&["--raw-extract"], package, tree.path()).await;
     let control = tree.path().join("DEBIAN/control");
     let text = fs::read_to_string(&control).unwrap();
     assert!(text.contains(CURRENT), "{text}");
     fs::write(control, text.replace(CURRENT, PREVIOUS)).unwrap();
     let build = ["--root-owner-group", "-Znone", "--build"];
-    ok(Command::new("dpkg-deb")
-        .args(build)
-        .args([tree.path(), directory]))
-    .await;
+    dpkg_deb(&build, tree.path(), directory).await;
 }
 
 /// Returns a directory with the packages under test in `current`, and earlier ones in `previous`.

@@ -1,11 +1,11 @@
 //! A page in an agent's browser, driven over DevTools.
 
 use serde_json::{Value, json};
-use tokio::time::{interval, timeout};
+use tokio::time::timeout;
 
 use super::{
     agent::TestAgent,
-    wait::{POLL_INTERVAL, WAIT_TIMEOUT, until},
+    wait::{WAIT_TIMEOUT, polled, until},
     websocket::Client,
 };
 
@@ -100,18 +100,12 @@ impl Page {
     /// [`WAIT_TIMEOUT`].
     pub async fn until(&mut self, expression: &str, matches: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
-        let polling = async {
-            let mut ticks = interval(POLL_INTERVAL);
-            loop {
-                ticks.tick().await;
-                last = self.evaluate(expression).await;
-                if matches(&last) {
-                    return;
-                }
-            }
-        };
-        let polled = timeout(WAIT_TIMEOUT, polling).await;
-        assert!(polled.is_ok(), "timed out: {expression} is {last}");
+        let matching = polled(async || {
+            last = self.evaluate(expression).await;
+            matches(&last).then_some(())
+        });
+        let outcome = timeout(WAIT_TIMEOUT, matching).await;
+        assert!(outcome.is_ok(), "timed out: {expression} is {last}");
         last
     }
 

@@ -6,21 +6,22 @@ use tokio::time::{interval, timeout};
 
 /// The bound of every wait: long enough for a loaded machine.
 pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two polls of a wait.
-pub const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Polls until there is a value; panics with the description after [`WAIT_TIMEOUT`].
-pub async fn until<T>(description: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let polling = async {
-        let mut ticks = interval(POLL_INTERVAL);
-        loop {
-            ticks.tick().await;
-            if let Some(found) = poll().await {
-                return found;
-            }
+pub async fn until<T>(description: &str, poll: impl AsyncFnMut() -> Option<T>) -> T {
+    in_time(description, polled(poll)).await
+}
+
+/// Polls until there is a value, without a bound.
+pub async fn polled<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let mut ticks = interval(POLL_INTERVAL);
+    loop {
+        ticks.tick().await;
+        if let Some(found) = poll().await {
+            return found;
         }
-    };
-    in_time(description, polling).await
+    }
 }
 
 /// Awaits a future; panics with the description after [`WAIT_TIMEOUT`].

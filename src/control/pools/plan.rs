@@ -66,15 +66,6 @@ pub(super) fn plan(
     let mut waiting_for_host = 0;
     for browser in browsers {
         match (browser.state, reserved.get(&browser.id)) {
-            // Its agent waits for its end, and takes another one then.
-            (PoolBrowserState::Idle, Some(host))
-                if host.state == State::Leased && host.is_restarting =>
-            {
-                plan.discard.push(Discard {
-                    id: browser.id.clone(),
-                    retires_host: false,
-                });
-            }
             (PoolBrowserState::Idle, Some(host)) if host.state == State::Leased => {
                 idle.push((browser, host));
             }
@@ -86,7 +77,8 @@ pub(super) fn plan(
     }
     let (outdated, current): (Vec<_>, Vec<_>) = idle
         .into_iter()
-        .partition(|(browser, _)| !pool.is_current(browser));
+        // An agent that is to be started again waits for the end of its browser.
+        .partition(|(browser, host)| !pool.is_current(browser) || host.is_restarting);
     plan.discard
         .extend(outdated.iter().map(|(browser, _)| Discard {
             id: browser.id.clone(),

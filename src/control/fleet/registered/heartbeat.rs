@@ -1,6 +1,6 @@
 //! The heartbeats of hosts.
 
-use super::hosts::{FleetError, RegisteredHosts, returned, without_session};
+use super::hosts::{FleetError, RegisteredHosts, applied, returned, without_session};
 use crate::{
     api::{fleet::HostHeartbeat, ids::HostId},
     control::{
@@ -71,10 +71,7 @@ fn after_report(
         return without_session(life);
     }
     match life.state {
-        State::Starting if is_started => {
-            let started = life.apply(Event::Started { generation });
-            started.map_or_else(|_| life.clone(), |(next, _)| next)
-        }
+        State::Starting if is_started => applied(life, Event::Started { generation }),
         // The agent has replaced the session that control knows.
         State::Ready | State::Leased if generation > life.generation => without_session(life),
         _ => returned(life),
@@ -83,15 +80,13 @@ fn after_report(
 
 /// Returns the life of a host whose agent reports whether it is to be started again.
 fn after_restart(life: &HostLife, is_restarting: bool) -> HostLife {
-    let event = match (life.is_restarting, is_restarting) {
-        (false, true) => Event::RestartBegins,
+    match (life.is_restarting, is_restarting) {
+        (false, true) => applied(life, Event::RestartBegins),
         // An earlier version of control does not know the flag.
-        (true, true) if life.state == State::Ready => Event::RestartBegins,
-        (true, false) => Event::RestartEnds,
-        _ => return life.clone(),
-    };
-    life.apply(event)
-        .map_or_else(|_| life.clone(), |(next, _)| next)
+        (true, true) if life.state == State::Ready => applied(life, Event::RestartBegins),
+        (true, false) => applied(life, Event::RestartEnds),
+        _ => life.clone(),
+    }
 }
 
 #[cfg(test)]

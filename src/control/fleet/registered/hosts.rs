@@ -240,19 +240,24 @@ fn endpoint(row: &RegisteredHostRow) -> AgentEndpoint {
     }
 }
 
+/// Returns the life of a host after an event, or the same one if the event is impossible.
+pub(super) fn applied(life: &HostLife, event: Event) -> HostLife {
+    match life.apply(event) {
+        Ok((next, _)) => next,
+        Err(_) => life.clone(),
+    }
+}
+
 /// Returns the life of a host whose machine lost its session, such as by a reboot.
 pub(super) fn without_session(life: &HostLife) -> HostLife {
-    let missed = match life.apply(Event::Missed) {
-        Ok((missed, _)) if life.state != State::Starting => missed,
-        _ => life.clone(),
+    let missed = match life.state {
+        State::Starting => life.clone(),
+        _ => applied(life, Event::Missed),
     };
     returned(&missed)
 }
 
 /// Returns the life of a host that reports, after it may have been lost.
 pub(super) fn returned(life: &HostLife) -> HostLife {
-    match life.apply(Event::Returned) {
-        Ok((returned, _)) => returned,
-        Err(_) => life.clone(),
-    }
+    applied(life, Event::Returned)
 }
