@@ -55,6 +55,7 @@ pub mod fs;
 pub mod isolation;
 pub mod live;
 pub mod logs;
+mod machine_problems;
 mod preferences;
 pub mod process;
 mod registration;
@@ -257,15 +258,9 @@ pub async fn start(
     })?;
     Metrics::install().spawn_upkeep(&shutdown);
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
-    let registration = match &config.control {
-        Some(control) => {
-            let (control, sessions) = (control.clone(), sessions.clone());
-            let address = listener.local_addr()?;
-            let started = Registration::start(control, &config, address, sessions, &shutdown);
-            Some(started?)
-        }
-        None => None,
-    };
+    machine_problems::log_changes(config.state_dir.root().to_owned(), &shutdown);
+    let address = listener.local_addr()?;
+    let registration = Registration::start(&config, address, sessions.clone(), &shutdown)?;
     Ok(Started {
         config,
         sessions,

@@ -24,6 +24,10 @@ pub struct Health {
     /// The memory of the machine. Absent if it cannot be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
+    /// Shortages of the machine: a sentence each if less than 5 % of the disk of the state
+    /// directory, or of the memory, is free.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// The memory of the machine.

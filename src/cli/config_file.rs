@@ -1,7 +1,7 @@
 //! The optional configuration file (TOML): each key is the default of the option with that name.
 
 use std::{
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     path::{Path, PathBuf},
 };
 
@@ -152,10 +152,8 @@ fn defaults(
         .iter()
         .map(|(key, value)| {
             let option = subcommand.get_arguments().find(|option| {
-                option.get_id().as_str() == key
-                    || option
-                        .get_long()
-                        .is_some_and(|long| OsStr::new(long) == OsStr::new(key))
+                let is_long = |long: &str| long == key || long.replace('-', "_") == *key;
+                option.get_id().as_str() == key || option.get_long().is_some_and(is_long)
             });
             let option = option.ok_or_else(|| {
                 let (path, table, key) = location(key);
@@ -219,6 +217,19 @@ mod tests {
             listen(file, &["berth", "agent", "--listen", "option"]),
             "option"
         );
+    }
+
+    #[test]
+    fn key_is_the_name_of_the_option_with_either_separator() {
+        let flag = Arg::new("all_flags").long("one-flag");
+        for key in ["one-flag", "one_flag", "all_flags"] {
+            let command = Command::new("berth").subcommand(Command::new("agent").arg(flag.clone()));
+            let file = format!("[agent]\n{key} = \"x\"").parse().unwrap();
+            let command = apply_table(command, &file, Path::new("berth.toml")).unwrap();
+            let matches = command.try_get_matches_from(["berth", "agent"]).unwrap();
+            let (_, agent) = matches.subcommand().unwrap();
+            assert_eq!(agent.get_one::<String>("all_flags").unwrap(), "x", "{key}");
+        }
     }
 
     #[test]

@@ -150,13 +150,13 @@ async fn unauthorized_response_of_a_proxy_ends_no_session() {
     // Not only control knows that.
     logs(&agent, "registered at control", 0).await;
     proxy.refuse(true);
-    let refused = "cannot send a heartbeat error=control responded 401";
+    let refused = "cannot send a heartbeat: control responded 401";
     logs(&agent, refused, 1).await;
     assert_eq!(generation(&agent), "1");
 
     let start = again_without_browser(agent.kill().await);
     let agent = through_proxy(start).listening().await;
-    let refused = "cannot register at control error=control responded 401";
+    let refused = "cannot register at control: control responded 401";
     logs(&agent, refused, 1).await;
     proxy.refuse(false);
     let registered = format!(

@@ -3,7 +3,8 @@
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Method, Request, StatusCode, header};
+use chrono::{DateTime, Utc};
+use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -20,6 +21,8 @@ use crate::{api::ErrorBody, error_chain::error_chain};
 
 /// The longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The difference between the clocks of a host and control that control permits, in seconds.
+const MAX_CLOCK_DIFFERENCE: u64 = 30;
 /// The most bytes of a response.
 const MAX_RESPONSE: usize = 64 << 10;
 
@@ -98,6 +101,7 @@ impl ControlClient {
         let response =
             response.map_err(|error| ControlRequestError::Unreachable(error_chain(&error)))?;
         let status = response.status();
+        let clock = clock_difference(response.headers(), Utc::now());
         let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
         let body = body
             .await
@@ -107,15 +111,28 @@ impl ControlClient {
             return Ok(body);
         }
         let error = serde_json::from_slice::<ErrorBody>(&body);
-        let (code, message) = error
+        let (code, mut message) = error
             .map(|error| (error.code, error.message))
             .unwrap_or_default();
+        if let Some(difference) = clock {
+            message += &format!(" (the clock of this machine is {difference})");
+        }
         Err(ControlRequestError::Rejected {
             status,
             code,
             message,
         })
     }
+}
+
+/// Returns by how much the clock of this machine differs from that of control, if it is so much
+/// that control refuses tokens.
+fn clock_difference(headers: &HeaderMap, now: DateTime<Utc>) -> Option<String> {
+    let date = headers.get(header::DATE)?.to_str().ok()?;
+    let difference = (now - DateTime::parse_from_rfc2822(date).ok()?.to_utc()).num_seconds();
+    let seconds = difference.unsigned_abs();
+    let direction = if difference > 0 { "ahead of" } else { "behind" };
+    (seconds > MAX_CLOCK_DIFFERENCE).then(|| format!("{seconds} s {direction} that of control"))
 }
 
 /// Returns TLS settings that accept no server.
@@ -126,4 +143,29 @@ fn without_authorities() -> io::Result<ClientConfig> {
         .map_err(io::Error::other)?;
     let builder = builder.with_root_certificates(RootCertStore::empty());
     Ok(builder.with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn difference_of_the_clocks_is_named_beyond_thirty_seconds() {
+        let at = |date: &str| {
+            let headers = HeaderMap::from_iter([(header::DATE, date.parse().unwrap())]);
+            let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+            clock_difference(&headers, now)
+        };
+        assert_eq!(at("Fri, 15 Jan 2027 08:00:30 GMT"), None);
+        assert_eq!(
+            at("Fri, 15 Jan 2027 08:00:31 GMT").as_deref(),
+            Some("31 s behind that of control")
+        );
+        assert_eq!(
+            at("Thu, 14 Jan 2027 08:00:00 GMT").as_deref(),
+            Some("86400 s ahead of that of control")
+        );
+        assert_eq!(at("yesterday"), None);
+        assert_eq!(clock_difference(&HeaderMap::new(), Utc::now()), None);
+    }
 }

@@ -17,8 +17,9 @@
 mod control_client;
 mod key_file;
 mod machine;
+mod own_address;
 
-use std::{future::pending, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use http::StatusCode;
@@ -26,17 +27,21 @@ use rustls::ServerConfig;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::sleep};
+use url::Url;
 
-use self::control_client::{ControlClient, ControlRequestError};
+use self::{
+    control_client::{ControlClient, ControlRequestError},
+    own_address::OwnAddress,
+};
 use super::{
     AgentError,
     replays::ReplayError,
     sessions::{EndError, Sessions},
-    settings::{Config, ControlConfig},
+    settings::Config,
 };
 use crate::{
     api::{
-        fleet::{HeartbeatAnswer, HostAddress, HostPhase, HostRegistration, UNKNOWN_HOST},
+        fleet::{HeartbeatAnswer, HostPhase, HostRegistration, UNKNOWN_HOST},
         ids::HostId,
     },
     backoff::Backoff,
@@ -76,6 +81,8 @@ pub(super) struct RegistrationHandle {
 enum RegistrationError {
     #[error(transparent)]
     Control(#[from] ControlRequestError),
+    #[error("no route to control: {0}")]
+    Address(io::Error),
     #[error(transparent)]
     Identity(#[from] HostIdentityError),
     #[error("cannot end the session of the earlier identity: {0}")]
@@ -110,7 +117,8 @@ pub(super) struct Registration {
     /// Whether this process has registered, and a client may use its session since.
     is_registered: bool,
     join_token: Option<SecretString>,
-    address: SocketAddr,
+    control_url: Url,
+    address: OwnAddress,
     boot_id: String,
     capabilities: Value,
     sessions: Sessions,
@@ -127,17 +135,20 @@ struct CurrentRegistration {
 
 impl Registration {
     /// Reads the key of the host, creates it if there is none, and registers in the background
-    /// until shutdown. `listen` is the address that the agent listens on.
+    /// until shutdown. `listen` is the address that the agent listens on. Returns `None` if the
+    /// agent does not register itself.
     ///
     /// # Errors
     /// Fails if the key or the properties of the machine cannot be read.
     pub(super) fn start(
-        control: ControlConfig,
         config: &Config,
         listen: SocketAddr,
         sessions: Sessions,
         shutdown: &Shutdown,
-    ) -> Result<RegistrationHandle, AgentError> {
+    ) -> Result<Option<RegistrationHandle>, AgentError> {
+        let Some(control) = config.control.clone() else {
+            return Ok(None);
+        };
         let (key, is_new_key) = key_file::open(&config.state_dir)?;
         let (tls, settings) = watch::channel(None);
         let (state_sender, state_receiver) = watch::channel(RegistrationState::Pending);
@@ -147,8 +158,9 @@ impl Registration {
             is_new_key,
             is_session_unused: !sessions.are_continued(),
             is_registered: false,
+            address: OwnAddress::new(&control, listen),
+            control_url: control.url,
             join_token: control.join_token,
-            address: control.advertised.map_or(listen, HostAddress::get),
             boot_id: BootTime::now()?.boot_id,
             capabilities: machine::capabilities(config)?,
             sessions,
@@ -162,10 +174,10 @@ impl Registration {
                 () = stop.requested() => {}
             }
         });
-        Ok(RegistrationHandle {
+        Ok(Some(RegistrationHandle {
             tls: settings,
             state: state_receiver,
-        })
+        }))
     }
 
     /// Registers and reports for ever.
@@ -180,7 +192,7 @@ impl Registration {
                     self.report(&registered).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot register at control");
+                    tracing::warn!("cannot register at control: {error}");
                     self.set_failing(&error);
                     self.wait_to_register(delays.next_delay(), &error).await;
                 }
@@ -246,8 +258,10 @@ impl Registration {
         &mut self,
         credential: &SecretString,
     ) -> Result<CurrentRegistration, RegistrationError> {
+        let address = self.address.get(&self.control_url).await;
+        let address = address.map_err(RegistrationError::Address)?;
         let request = json!({
-            "address": self.address.to_string(),
+            "address": address.to_string(),
             "boot_id": self.boot_id,
             "certificate_request": self.key.certificate_request()?,
             "capabilities": self.capabilities,
@@ -297,12 +311,12 @@ impl Registration {
                     }
                 }
                 Err(error) if error.is_unknown_host() => {
-                    tracing::warn!(%error, "control does not know this host any more");
+                    tracing::warn!("control does not know this host any more: {error}");
                     self.set_failing(&error);
                     return sleep(delays.next_delay()).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot send a heartbeat");
+                    tracing::warn!("cannot send a heartbeat: {error}");
                     self.set_failing(&error);
                     delays.next_delay()
                 }

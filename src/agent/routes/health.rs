@@ -1,6 +1,6 @@
 //! `GET /health`.
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use axum::extract::{FromRef, State};
 
@@ -9,6 +9,7 @@ use crate::{
     agent::{
         Agent,
         chromium::{Chromium, DisplayStatus},
+        machine_problems,
     },
     api::{
         agent::{self, Health, MemoryStatus},
@@ -22,6 +23,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct AgentStatus {
     chromium: Chromium,
+    state_dir: PathBuf,
     started_at: Instant,
 }
 
@@ -29,6 +31,7 @@ impl FromRef<Agent> for AgentStatus {
     fn from_ref(agent: &Agent) -> Self {
         AgentStatus {
             chromium: agent.chromium.clone(),
+            state_dir: agent.config.state_dir.root().to_owned(),
             started_at: agent.started_at,
         }
     }
@@ -42,6 +45,7 @@ impl FromRef<Agent> for AgentStatus {
 pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
     let AgentStatus {
         chromium,
+        state_dir,
         started_at,
     } = status;
     let status = chromium.status();
@@ -66,5 +70,9 @@ pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
             total_bytes: memory.total,
             available_bytes: memory.available,
         }),
+        problems: machine_problems::find(&state_dir)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     })
 }

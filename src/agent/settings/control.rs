@@ -1,6 +1,6 @@
 //! The options of an agent that registers itself at control.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use secrecy::SecretString;
 use url::Url;
@@ -31,7 +31,8 @@ pub struct ControlSettings {
     #[arg(long, env = "CREDENTIALS_DIRECTORY", hide = true)]
     credentials_directory: Option<PathBuf>,
 
-    /// IP address and port at which control reaches the agent [default: that of --listen]
+    /// IP address and port at which control reaches the agent [default: that of --listen, or the
+    /// machine's own address on the way to control]
     #[arg(long, env = "BERTH_AGENT_ADVERTISE", value_name = "ADDR:PORT")]
     pub advertise: Option<String>,
 
@@ -45,17 +46,13 @@ pub struct ControlSettings {
 pub struct ControlConfig {
     pub url: Url,
     pub join_token: Option<SecretString>,
-    /// `None` for the address that the agent listens on.
+    /// `None` for the address that the agent listens on, or the machine's own if that is any.
     pub advertised: Option<HostAddress>,
 }
 
 impl ControlSettings {
     /// Checks the options. Returns `None` if the agent does not register itself.
-    pub(super) fn resolve(
-        &self,
-        listen: Option<SocketAddr>,
-        errors: &mut SettingsErrors,
-    ) -> Option<ControlConfig> {
+    pub(super) fn resolve(&self, errors: &mut SettingsErrors) -> Option<ControlConfig> {
         let Some(url) = &self.control_url else {
             self.reject_unused(errors);
             return None;
@@ -64,13 +61,6 @@ impl ControlSettings {
         let join_token = errors.collect("join-token-file", self.read_join_token());
         let advertised = self.advertise.as_deref().map(str::parse).transpose();
         let advertised = errors.collect("advertise", advertised).flatten();
-        if let Some(listen) = listen
-            && advertised.is_none()
-            && listen.ip().is_unspecified()
-        {
-            let message = format!("control cannot connect to {listen}: set its address");
-            errors.add("advertise", message);
-        }
         Some(ControlConfig {
             url: url?,
             join_token: join_token.flatten(),

@@ -360,7 +360,7 @@ impl Settings {
 
     fn resolve(&self, errors: &mut SettingsErrors) -> Option<Config> {
         let (listen, token) = self.resolve_access(errors);
-        let control = self.control.resolve(listen, errors);
+        let control = self.control.resolve(errors);
         let state_dir = self.resolve_state_dir(errors);
         let viewport = errors.collect("viewport", self.viewport.parse::<Viewport>());
         let start_url = errors.collect("start-url", self.parse_start_url());

@@ -19,6 +19,7 @@ async fn health_reports_state_before_and_after_chromium_starts() {
     let health = agent.ok(agent.http.get(agent.url("/health"))).await;
     assert_eq!(health["chromium"]["state"], "running");
     assert_eq!(health["display"]["state"], "up");
+    assert!(health["problems"].is_array(), "{health}");
     assert_eq!(
         health["display"]["viewport"],
         json!({"width": 1920, "height": 1080, "refresh_rate": 25})

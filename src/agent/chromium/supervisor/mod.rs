@@ -161,9 +161,8 @@ impl Supervisor {
                 RunEnd::Failed(reason) => {
                     let delay = self.restart_delay.after_failure(started_at.elapsed());
                     tracing::warn!(
-                        %reason,
                         delay_ms = delay.as_millis() as u64,
-                        "restarting Chromium"
+                        "restarting Chromium: {reason}"
                     );
                     (reason, Some(delay))
                 }
