@@ -39,7 +39,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
 # The number of cases that `make fuzz` runs of each target.
 FUZZ_CASES ?= 200000
 
-.PHONY: help setup build demo test test-postgres test-fast soak fuzz deb deb-test bench lint fmt clean
+.PHONY: help setup build demo test test-postgres test-fast soak fuzz deb deb-test image vm-test bench lint fmt clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -153,6 +153,21 @@ deb-test: deb nextest
 		scripts/container $(CARGO_TARGET_DIR)/container $(CARGO_TARGET_DIR)/debian
 	@BERTH_TEST_PACKAGES=$(CARGO_TARGET_DIR)/debian BERTH_TEST_CONTAINER=$(CARGO_TARGET_DIR)/container \
 		$(step) "Testing the packages" "The failed tests are named above" scripts/nextest --profile packages
+
+# The directory with the VM image.
+image := $(CARGO_TARGET_DIR)/image
+
+image: ## Build the VM image in target/image; needs root
+image: deb
+	@scripts/setup $(tools) image
+	@$(step) "Building the image" "Are Debian's package mirrors reachable?" \
+		image/build $(image) $(CARGO_TARGET_DIR)/debian
+
+vm-test: ## Boot the VM image in QEMU and use it from outside; T=its_name runs one test
+vm-test: image testbuild
+	@scripts/setup $(tools) machine
+	@BERTH_TEST_IMAGE=$(image) $(step) "Testing the image" "The failed tests are named above" \
+		scripts/nextest --profile machine $(T)
 
 bench: ## Compare with the alternatives in one run; prints a table, writes bench.json. B="process watch" selects sections
 bench: $(bundle) benches/node_modules/.package-lock.json | system

@@ -6,7 +6,7 @@ use berth::{
     agent::{self, logs::ProgramLog},
     cli::{
         CheckCommand, Cli, CliError, Command, DatabaseCommand, KeyCommand, LogGuard, LogSink,
-        ProfileCommand, SecretsCommand, ServerName, init_logging, print_error,
+        ProfileCommand, SecretsCommand, ServerName, agent_command, init_logging, print_error,
     },
     control::{
         self,
@@ -124,6 +124,12 @@ fn execute(
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),
         },
+        Command::MachineSettings(options) => {
+            let report = options.collect(&agent_command());
+            report
+                .map(|report| println!("{report}"))
+                .map_err(|error| error.to_string())
+        }
         Command::Completions(options) => options.print().map_err(|error| error.to_string()),
         Command::ManPages(options) => {
             let written = options.write();

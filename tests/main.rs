@@ -3,6 +3,7 @@
 //! - `routes` has a module for each directory of the URL tree and tests one route at a time
 //! - `flows` tests behaviour across routes and processes
 //! - `packages` installs the Debian packages in containers, for `make deb-test` alone
+//! - `machine` boots the VM image, for `make vm-test` alone
 //! - `architecture` checks rules about the source text, the documents and the OpenAPI documents
 //! - `support` starts agents, servers, browsers and clients for the tests
 
@@ -18,6 +19,7 @@
 
 mod architecture;
 mod flows;
+mod machine;
 mod packages;
 mod routes;
 mod support;

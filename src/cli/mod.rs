@@ -85,6 +85,8 @@ pub enum Command {
     Completions(Completions),
     /// Write the manual as man pages
     ManPages(ManPages),
+    /// Collect the settings that this machine was started with, for the agent of the VM image
+    MachineSettings(crate::machine_settings::MachineSettings),
 }
 
 #[derive(Debug, Subcommand)]
@@ -149,6 +151,12 @@ pub enum CliError {
     Usage(#[from] clap::Error),
     #[error(transparent)]
     ConfigFile(#[from] ConfigFileError),
+}
+
+/// Returns the definition of the command `berth agent`.
+#[must_use]
+pub fn agent_command() -> clap::Command {
+    <crate::agent::settings::Settings as Args>::augment_args(clap::Command::new("agent"))
 }
 
 impl Cli {

@@ -7,6 +7,7 @@
 //! media/    the encoder of recordings, JPEG images, the sound server
 //! files/    archives, directory watches, removal of directory trees
 //! profile/  Chromium's files in a user-data directory
+//! labelled_disk a disk with the settings of a machine
 //! locked_memory memory for keys
 //! identity/ keys, certificates and tokens of the hosts of a fleet
 //! script/   script worker processes and their protocol
@@ -20,6 +21,7 @@
 pub mod cdp;
 pub mod files;
 pub mod identity;
+pub mod labelled_disk;
 pub mod locked_memory;
 pub mod media;
 pub mod outbound;

@@ -60,7 +60,8 @@ fn layers_import_only_lower_layers() {
 #[test]
 fn system_groups_import_only_lower_groups() {
     // Each group, and the groups it may import besides itself.
-    let rules: [(&str, &[&str]); 12] = [
+    let rules: [(&str, &[&str]); 13] = [
+        ("labelled_disk", &[]),
         ("locked_memory", &[]),
         ("service_manager", &[]),
         ("sync", &[]),

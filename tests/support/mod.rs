@@ -18,6 +18,7 @@ pub mod flow_tokens;
 pub mod live;
 pub mod login_site;
 pub mod login_sites;
+pub mod machine;
 pub mod page;
 pub mod painter;
 pub mod postgres;

@@ -1,0 +1,251 @@
+//! Machines of the VM image, which QEMU emulates. What they write is discarded.
+
+use std::{
+    env, fs,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use chrono::{DateTime, Utc};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    process::Child,
+    time::{Instant, timeout},
+};
+
+use super::{
+    dev::{Dev, print},
+    wait::polled,
+};
+
+/// The bound of waits for a boot, which takes a minute with an emulated processor.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(400);
+/// The address of this machine in that of QEMU's user network.
+const OUTSIDE: &str = "10.0.2.2";
+
+/// The properties of a machine that is started.
+#[derive(Default)]
+pub struct Start {
+    /// Settings that the firmware passes to systemd.
+    pub credentials: Vec<(&'static str, String)>,
+    /// The file `user-data` of a disk with the label of cloud-init's.
+    pub disk: Option<String>,
+    /// Parameters of the kernel, which QEMU then loads itself.
+    pub kernel: Option<String>,
+    pub memory_mb: Option<u32>,
+    pub has_no_network: bool,
+    /// The time of its clock when it starts.
+    pub clock: Option<DateTime<Utc>>,
+}
+
+/// A running machine. It is killed when it is dropped.
+pub struct Machine {
+    qemu: Child,
+    directory: TempDir,
+    started: Instant,
+    /// The port of this machine that leads to the agent's.
+    pub agent_port: u16,
+}
+
+/// Returns the directory of the image, which `make` sets.
+fn image() -> PathBuf {
+    const VARIABLE: &str = "BERTH_TEST_IMAGE";
+    let path = env::var_os(VARIABLE);
+    PathBuf::from(path.unwrap_or_else(|| panic!("{VARIABLE} is not set; run make vm-test")))
+}
+
+/// Returns the URL by which a machine reaches a server on a port of the loopback interface here.
+pub fn from_inside(url: &str) -> String {
+    url.replacen("127.0.0.1", OUTSIDE, 1)
+}
+
+/// Waits for something that takes as long as a boot.
+pub async fn until_booted<T>(description: &str, poll: impl AsyncFnMut() -> Option<T>) -> T {
+    match timeout(BOOT_TIMEOUT, polled(poll)).await {
+        Ok(found) => found,
+        Err(_) => panic!("timed out waiting for {description}"),
+    }
+}
+
+/// Returns a port that nothing listens on at the moment. QEMU cannot choose one itself.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+async fn run(command: Command) {
+    let description = format!("{command:?}");
+    let printed = print(command).await;
+    assert!(
+        printed.status.success(),
+        "{description}\n{}",
+        printed.stderr
+    );
+}
+
+impl Machine {
+    pub async fn start(start: Start) -> Machine {
+        Machine::start_at(start, free_port()).await
+    }
+
+    /// Starts a machine whose agent is reached at a port of this machine.
+    async fn start_at(start: Start, agent_port: u16) -> Machine {
+        let directory = tempfile::tempdir().unwrap();
+        let overlay = directory.path().join("overlay.qcow2");
+        let mut create = Command::new("qemu-img");
+        create
+            .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+            .args([&image().join("berth.qcow2"), &overlay]);
+        run(create).await;
+        let mut qemu = tokio::process::Command::new("qemu-system-x86_64");
+        // An accelerator would be faster, but not every kernel of this machine can run a guest.
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+            .args(["-nodefaults", "-display", "none", "-no-user-config"])
+            .args(["-m", &start.memory_mb.unwrap_or(2048).to_string()])
+            .arg("-drive")
+            .arg(format!("file={},if=virtio", overlay.display()))
+            .args(["-device", "virtio-rng-pci", "-serial"])
+            .arg(format!("file:{}/console", directory.path().display()));
+        if let Some(user_data) = &start.disk {
+            let disk = settings_disk(directory.path(), user_data).await;
+            qemu.arg("-drive");
+            qemu.arg(format!(
+                "file={},if=virtio,format=raw,readonly=on",
+                disk.display()
+            ));
+        }
+        if let Some(parameters) = &start.kernel {
+            qemu.arg("-kernel").arg(image().join("berth.vmlinuz"));
+            qemu.arg("-initrd").arg(image().join("berth.initrd"));
+            qemu.arg("-append")
+                .arg(format!("console=ttyS0 {parameters}"));
+        }
+        for (key, value) in &start.credentials {
+            let value = BASE64_STANDARD.encode(value);
+            qemu.arg("-smbios").arg(format!(
+                "type=11,value=io.systemd.credential.binary:berth.{key}={value}"
+            ));
+        }
+        if let Some(clock) = start.clock {
+            qemu.arg("-rtc")
+                .arg(format!("base={}", clock.format("%Y-%m-%dT%H:%M:%S")));
+        }
+        if !start.has_no_network {
+            qemu.arg("-nic").arg(format!(
+                "user,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{agent_port}-:10001"
+            ));
+        }
+        let qemu = qemu
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("QEMU is installed");
+        Machine {
+            qemu,
+            directory,
+            started: Instant::now(),
+            agent_port,
+        }
+    }
+
+    /// Starts a machine whose agent joins control, with settings that the firmware passes.
+    pub async fn join(dev: &Dev, token: &str) -> Machine {
+        Machine::join_with(dev, token, Start::default()).await
+    }
+
+    /// Starts such a machine with further properties.
+    pub async fn join_with(dev: &Dev, token: &str, mut start: Start) -> Machine {
+        let port = free_port();
+        let settings = [
+            ("control_url", from_inside(&dev.base_url)),
+            ("allow_plain_http", "true".to_owned()),
+            ("join_token", token.to_owned()),
+            ("advertise", format!("127.0.0.1:{port}")),
+        ];
+        start.credentials.extend(settings);
+        Machine::start_at(start, port).await
+    }
+
+    pub fn console(&self) -> String {
+        let console = fs::read(self.directory.path().join("console"));
+        String::from_utf8_lossy(&console.unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until the console shows a text.
+    pub async fn shows(&self, text: &str) {
+        until_booted(text, async || self.console().contains(text).then_some(())).await;
+    }
+
+    /// Returns the time since the machine was started.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Kills the machine, as a failure of its power would.
+    pub async fn kill(mut self) {
+        self.qemu.kill().await.unwrap();
+    }
+}
+
+/// Writes a disk that has the file `user-data`.
+async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
+    let disk = directory.join("settings.img");
+    let file = directory.join("user-data");
+    fs::write(&file, user_data).unwrap();
+    fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+    let mut format = Command::new("mkfs.vfat");
+    format.args(["-n", "CIDATA"]).arg(&disk);
+    run(format).await;
+    let mut copy = Command::new("mcopy");
+    copy.arg("-i").arg(&disk).arg(&file).arg("::user-data");
+    run(copy).await;
+    disk
+}
+
+/// A browser of a machine.
+pub struct MachineBrowser<'a> {
+    pub dev: &'a Dev,
+    pub path: String,
+}
+
+impl<'a> MachineBrowser<'a> {
+    pub async fn create(dev: &'a Dev) -> Self {
+        let created = dev.post("/browsers", json!({})).await;
+        assert_eq!(created.status, 201, "{}", created.body);
+        let id = created.body["session_id"].as_str().unwrap();
+        MachineBrowser {
+            dev,
+            path: format!("/browsers/{id}"),
+        }
+    }
+
+    /// Sends a request with a body to a route of the browser, which must succeed.
+    pub async fn post(&self, route: &str, body: Value) -> Value {
+        let answer = self.dev.post(&format!("{}{route}", self.path), body).await;
+        assert!(answer.status.is_success(), "{route}: {}", answer.body);
+        answer.body
+    }
+
+    /// Runs TypeScript and returns its result.
+    pub async fn run(&self, code: &str) -> Value {
+        let answer = self
+            .post("/automation/execute", json!({ "code": code }))
+            .await;
+        assert_eq!(answer["success"], true, "{answer}");
+        answer["result"].clone()
+    }
+
+    /// Runs a shell script in the machine, which must succeed, and returns its output.
+    pub async fn shell(&self, script: &str, as_root: bool) -> String {
+        let body = json!({"command": "sh", "args": ["-c", script], "as_root": as_root});
+        let answer = self.post("/process/exec", body).await;
+        assert_eq!(answer["exit_code"], 0, "{script}: {answer}");
+        let output = answer["stdout_b64"].as_str().unwrap();
+        let output = BASE64_STANDARD.decode(output).unwrap();
+        String::from_utf8(output).unwrap().trim().to_owned()
+    }
+}
