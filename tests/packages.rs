@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     container::{Container, PACKAGES, packages},
-    dev::print,
+    dev::print_successfully,
     wait::until,
 };
 
@@ -25,8 +25,7 @@ struct Machine {
 async fn dpkg_deb(options: &[&str], from: &Path, to: &Path) {
     let mut command = Command::new("dpkg-deb");
     command.args(options).args([from, to]);
-    let printed = print(command).await;
-    assert!(printed.status.success(), "{options:?}\n{}", printed.stderr);
+    print_successfully(command).await;
 }
 
 /// Writes the same package with an earlier version.

@@ -2,15 +2,17 @@
 //! them.
 
 use std::{
-    fmt, io,
+    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use nix::sys::statvfs::statvfs;
 use tokio::time::interval;
 
-use crate::{shutdown::Shutdown, system::process::memory::MachineMemory};
+use crate::{
+    shutdown::Shutdown,
+    system::{files::space::FileSystemSpace, process::memory::MachineMemory},
+};
 
 /// The time between two checks for the log.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -49,30 +51,21 @@ impl fmt::Display for MachineProblem {
 }
 
 /// Returns the present shortages. An amount that cannot be read is left out.
-pub(super) fn find(state_dir: &Path) -> Vec<MachineProblem> {
-    let disk = disk(state_dir).ok().filter(|amount| amount.is_low());
-    let memory = memory().ok().filter(|amount| amount.is_low());
-    let problems = [
-        disk.map(MachineProblem::Disk),
-        memory.map(MachineProblem::Memory),
-    ];
-    problems.into_iter().flatten().collect()
-}
-
-fn disk(directory: &Path) -> io::Result<Amount> {
-    let stat = statvfs(directory)?;
-    Ok(Amount {
-        free: stat.blocks_available() * stat.fragment_size(),
-        total: stat.blocks() * stat.fragment_size(),
-    })
-}
-
-fn memory() -> io::Result<Amount> {
-    let memory = MachineMemory::read()?;
-    Ok(Amount {
+pub(super) fn find(state_dir: &Path, memory: Option<MachineMemory>) -> Vec<MachineProblem> {
+    let disk = FileSystemSpace::read(state_dir).ok().map(|space| Amount {
+        free: space.available,
+        total: space.total,
+    });
+    let memory = memory.map(|memory| Amount {
         free: memory.available,
         total: memory.total,
-    })
+    });
+    let is_low = |amount: &Amount| amount.is_low();
+    let problems = [
+        disk.filter(is_low).map(MachineProblem::Disk),
+        memory.filter(is_low).map(MachineProblem::Memory),
+    ];
+    problems.into_iter().flatten().collect()
 }
 
 /// Logs each problem when it begins and when it ends, until shutdown.
@@ -83,7 +76,9 @@ pub(super) fn log_changes(state_dir: PathBuf, shutdown: &Shutdown) {
         let mut known = Vec::new();
         loop {
             tokio::select! {
-                _ = checks.tick() => log_change(&mut known, find(&state_dir)),
+                _ = checks.tick() => {
+                    log_change(&mut known, find(&state_dir, MachineMemory::read().ok()));
+                }
                 () = stop.requested() => return,
             }
         }
@@ -137,14 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn disk_and_memory_are_read() {
-        for amount in [disk(Path::new("/tmp")).unwrap(), memory().unwrap()] {
-            assert!(
-                amount.total > 0 && amount.free <= amount.total,
-                "{amount:?}"
-            );
-        }
-        assert!(disk(Path::new("/nonexistent")).is_err());
+    fn memory_that_is_low_is_found() {
+        let memory = |available| MachineMemory {
+            total: 100,
+            available,
+        };
+        let is_found = |memory| {
+            let found = find(Path::new("/nonexistent"), Some(memory));
+            found
+                == [MachineProblem::Memory(Amount {
+                    free: memory.available,
+                    total: 100,
+                })]
+        };
+        assert!(is_found(memory(4)));
+        assert!(!is_found(memory(5)));
+        assert_eq!(find(Path::new("/nonexistent"), None), []);
     }
 
     #[test]

@@ -1,18 +1,13 @@
 //! The files with the settings: the configuration of the agent, its tokens, and variables for the
 //! firewall.
 
-use std::{
-    fs::{self, OpenOptions},
-    io::{self, Write},
-    net::SocketAddr,
-    os::unix::fs::OpenOptionsExt,
-    path::Path,
-};
+use std::{fs, io, net::SocketAddr, path::Path};
 
 use toml::{Table, Value};
 use url::{Host, Url};
 
 use super::{MachineSettingsError, SECRETS};
+use crate::state_dir::{replace_file, replace_private_file};
 
 /// The configuration of the agent.
 const CONFIGURATION: &str = "berth.toml";
@@ -30,23 +25,23 @@ pub(super) fn write(mut settings: Table, directory: &Path) -> Result<(), Machine
     let variables = variables(&settings)?;
     for secret in SECRETS {
         let path = directory.join(secret.replace('_', "-"));
-        match settings.remove(secret) {
+        let written = match settings.remove(secret) {
             Some(value) => {
-                let content = value.as_str().unwrap_or_default();
-                replace_file(&path, content, 0o600)?;
                 let file = Value::String(path.display().to_string());
                 settings.insert(format!("{secret}_file"), file);
+                let content = value.as_str().unwrap_or_default();
+                replace_private_file(&path, content.as_bytes())
             }
-            None => remove(&path)?,
-        }
+            None => remove_if_exists(&path),
+        };
+        written.map_err(|source| unwritable(&path, source))?;
     }
     let configuration = Table::from_iter([("agent".to_owned(), Value::Table(settings))]);
-    replace_file(
-        &directory.join(CONFIGURATION),
-        &configuration.to_string(),
-        0o600,
-    )?;
-    replace_file(&directory.join(VARIABLES), &variables, 0o644)
+    let path = directory.join(CONFIGURATION);
+    replace_private_file(&path, configuration.to_string().as_bytes())
+        .map_err(|source| unwritable(&path, source))?;
+    let path = directory.join(VARIABLES);
+    replace_file(&path, variables.as_bytes()).map_err(|source| unwritable(&path, source))
 }
 
 /// Returns the port of the agent and the address of control, as variables for a shell.
@@ -84,21 +79,6 @@ fn variables(settings: &Table) -> Result<String, MachineSettingsError> {
 fn is_plain(word: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
     !word.is_empty() && word.bytes().all(is_plain)
-}
-
-/// Replaces a file by one with this mode.
-fn replace_file(path: &Path, content: &str, mode: u32) -> Result<(), MachineSettingsError> {
-    let write = || {
-        remove_if_exists(path)?;
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(mode).open(path)?;
-        file.write_all(content.as_bytes())
-    };
-    write().map_err(|source| unwritable(path, source))
-}
-
-fn remove(path: &Path) -> Result<(), MachineSettingsError> {
-    remove_if_exists(path).map_err(|source| unwritable(path, source))
 }
 
 fn remove_if_exists(path: &Path) -> io::Result<()> {

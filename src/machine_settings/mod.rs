@@ -102,26 +102,31 @@ fn merge(sources: Vec<Source>) -> Table {
 /// Checks the keys and the types of values of a source.
 fn check(source: &Source, agent: &Command) -> Result<(), MachineSettingsError> {
     for (key, value) in &source.settings {
-        let location = || (source.name.clone(), key.clone());
-        if FIXED.contains(&key.as_str()) {
-            let (name, key) = location();
-            return Err(MachineSettingsError::FixedKey(name, key));
-        }
-        let is_secret = SECRETS.contains(&key.as_str());
-        if !is_secret && !agent.get_arguments().any(|option| is_named(option, key)) {
-            let (name, key) = location();
-            return Err(MachineSettingsError::UnknownKey(name, key));
-        }
-        let is_valid = match value {
-            Value::Array(values) => !is_secret && values.iter().all(is_single),
-            value => is_single(value) && (!is_secret || value.is_str()),
-        };
-        if !is_valid {
-            let (name, key) = location();
-            return Err(MachineSettingsError::InvalidValue(name, key));
+        if let Some(error) = error_of(key, value, agent) {
+            return Err(error(source.name.clone(), key.clone()));
         }
     }
     Ok(())
+}
+
+/// Returns the error for a setting, if it has one, which is made from the names of source and key.
+fn error_of(
+    key: &str,
+    value: &Value,
+    agent: &Command,
+) -> Option<fn(String, String) -> MachineSettingsError> {
+    if FIXED.contains(&key) {
+        return Some(MachineSettingsError::FixedKey);
+    }
+    let is_secret = SECRETS.contains(&key);
+    if !is_secret && !agent.get_arguments().any(|option| is_named(option, key)) {
+        return Some(MachineSettingsError::UnknownKey);
+    }
+    let is_valid = match value {
+        Value::Array(values) => !is_secret && values.iter().all(is_single),
+        value => is_single(value) && (!is_secret || value.is_str()),
+    };
+    (!is_valid).then_some(MachineSettingsError::InvalidValue as fn(_, _) -> _)
 }
 
 /// Returns whether the key is the name of the option.

@@ -10,7 +10,7 @@ use clap::{ArgAction, Command};
 use toml::{Table, Value};
 
 use super::{MachineSettingsError, SECRETS, is_named};
-use crate::system::labelled_disk;
+use crate::system::labelled_disk::LabelledDisk;
 
 /// The directory with the credentials that systemd received from the virtual machine monitor.
 const CREDENTIALS: &str = "/run/credentials/@system";
@@ -47,15 +47,13 @@ pub(super) fn all(
     defaults: Option<&Path>,
     agent: &Command,
 ) -> Result<Vec<Source>, MachineSettingsError> {
-    let disk = labelled_disk::read_file(&DISK_LABELS, &DISK_FILES, MAX_BYTES)?;
     let defaults = match defaults {
         Some(path) => Some(of_defaults(path)?),
         None => None,
     };
     let sources = [
         Some(of_credentials(Path::new(CREDENTIALS), agent)?),
-        disk.map(|file| of_disk(file.path, &file.text))
-            .transpose()?,
+        of_disk()?,
         Some(of_kernel(
             &read_bounded(Path::new(KERNEL_COMMAND_LINE))?,
             agent,
@@ -72,15 +70,20 @@ pub(super) fn all(
 
 /// Reads a text of bounded size.
 fn read_bounded(path: &Path) -> Result<String, MachineSettingsError> {
+    read_bounded_named(path, path)
+}
+
+/// Reads a text of bounded size. Errors give it another name than its path.
+fn read_bounded_named(path: &Path, name: &Path) -> Result<String, MachineSettingsError> {
     let read = |text: &mut String| File::open(path)?.take(MAX_BYTES + 1).read_to_string(text);
     let mut text = String::new();
     match read(&mut text) {
         Ok(length) if length as u64 > MAX_BYTES => Err(MachineSettingsError::TooLarge {
-            path: path.to_owned(),
+            path: name.to_owned(),
             limit: MAX_BYTES,
         }),
         Ok(_) => Ok(text),
-        Err(source) => Err(unreadable(path, source)),
+        Err(source) => Err(unreadable(name, source)),
     }
 }
 
@@ -125,12 +128,27 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-fn of_disk(path: String, text: &str) -> Result<Source, MachineSettingsError> {
-    let settings = parse(&path, text)?;
-    Ok(Source {
-        name: path,
-        settings,
-    })
+fn of_disk() -> Result<Option<Source>, MachineSettingsError> {
+    let Some(disk) = LabelledDisk::mount(&DISK_LABELS)? else {
+        return Ok(None);
+    };
+    for file in DISK_FILES {
+        let name = Path::new(&disk.label).join(file);
+        match read_bounded_named(&disk.root().join(file), &name) {
+            Err(MachineSettingsError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound => {}
+            text => {
+                let name = format!("{file} on the disk {}", disk.label);
+                return of_text(name, &text?).map(Some);
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn of_text(name: String, text: &str) -> Result<Source, MachineSettingsError> {
+    let settings = parse(&name, text)?;
+    Ok(Source { name, settings })
 }
 
 fn of_defaults(path: &Path) -> Result<Source, MachineSettingsError> {
@@ -284,16 +302,16 @@ mod tests {
     #[test]
     fn errors_of_the_disk_name_the_line_and_no_content() {
         let text = "listen = \"0.0.0.0:1\"\njoin_token = planted\n";
-        let error = of_disk("user-data".to_owned(), text).err().unwrap();
+        let error = of_text("user-data".to_owned(), text).err().unwrap();
         let error = error.to_string();
         assert!(
             error.starts_with("user-data is not valid TOML: line 2"),
             "{error}"
         );
         assert!(!error.contains("planted"), "{error}");
-        let error = of_disk("user-data".to_owned(), "a = 1\n= 2").err().unwrap();
+        let error = of_text("user-data".to_owned(), "a = 1\n= 2").err().unwrap();
         assert!(error.to_string().contains("line 2"), "{error}");
-        let source = of_disk("user-data".to_owned(), "chromium-flag = [\"--a\"]").unwrap();
+        let source = of_text("user-data".to_owned(), "chromium-flag = [\"--a\"]").unwrap();
         assert_eq!(source.settings, table("chromium_flag = [\"--a\"]"));
     }
 

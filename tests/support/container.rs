@@ -2,7 +2,6 @@
 //! discarded.
 
 use std::{
-    env,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -13,6 +12,7 @@ use tokio::process::Child;
 
 use super::{
     dev::{Printed, print},
+    files::directory_of,
     processes,
     wait::{in_time, until},
 };
@@ -27,10 +27,8 @@ pub struct Container {
     leader: u32,
 }
 
-/// Returns the directory that a variable names, which `make` sets.
 fn directory(variable: &str) -> PathBuf {
-    let path = env::var_os(variable);
-    PathBuf::from(path.unwrap_or_else(|| panic!("{variable} is not set; run make deb-test")))
+    directory_of(variable, "make deb-test")
 }
 
 /// Returns the directory of the packages under test.

@@ -400,6 +400,18 @@ pub async fn print(command: Command) -> Printed {
     }
 }
 
+/// Runs a command, which must succeed, until it exits.
+pub async fn print_successfully(command: Command) -> Printed {
+    let description = format!("{command:?}");
+    let printed = print(command).await;
+    assert!(
+        printed.status.success(),
+        "{description}\n{}",
+        printed.stderr
+    );
+    printed
+}
+
 /// A response, read completely.
 #[derive(Debug)]
 pub struct Answer {

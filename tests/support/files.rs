@@ -2,11 +2,17 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    env, fs,
     io::Cursor,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+
+/// Returns the directory that a variable names, which the command sets.
+pub fn directory_of(variable: &str, command: &str) -> PathBuf {
+    let path = env::var_os(variable);
+    PathBuf::from(path.unwrap_or_else(|| panic!("{variable} is not set; run {command}")))
+}
 
 /// Returns incompressible bytes; the same ones on each call.
 pub fn noise(length: usize) -> Vec<u8> {

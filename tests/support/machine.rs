@@ -1,7 +1,7 @@
 //! Machines of the VM image, which QEMU emulates. What they write is discarded.
 
 use std::{
-    env, fs,
+    fs,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -12,14 +12,13 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{
-    process::Child,
-    time::{Instant, timeout},
-};
+use tokio::{process::Child, time::Instant};
 
 use super::{
-    dev::{Dev, print},
-    wait::polled,
+    dev::{Dev, print_successfully},
+    files::directory_of,
+    spawned::executed,
+    wait::{polled, within},
 };
 
 /// The bound of waits for a boot, which takes a minute with an emulated processor.
@@ -51,11 +50,9 @@ pub struct Machine {
     pub agent_port: u16,
 }
 
-/// Returns the directory of the image, which `make` sets.
+/// Returns the directory of the image.
 fn image() -> PathBuf {
-    const VARIABLE: &str = "BERTH_TEST_IMAGE";
-    let path = env::var_os(VARIABLE);
-    PathBuf::from(path.unwrap_or_else(|| panic!("{VARIABLE} is not set; run make vm-test")))
+    directory_of("BERTH_TEST_IMAGE", "make vm-test")
 }
 
 /// Returns the URL by which a machine reaches a server on a port of the loopback interface here.
@@ -65,26 +62,13 @@ pub fn from_inside(url: &str) -> String {
 
 /// Waits for something that takes as long as a boot.
 pub async fn until_booted<T>(description: &str, poll: impl AsyncFnMut() -> Option<T>) -> T {
-    match timeout(BOOT_TIMEOUT, polled(poll)).await {
-        Ok(found) => found,
-        Err(_) => panic!("timed out waiting for {description}"),
-    }
+    within(BOOT_TIMEOUT, description, polled(poll)).await
 }
 
 /// Returns a port that nothing listens on at the moment. QEMU cannot choose one itself.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
-}
-
-async fn run(command: Command) {
-    let description = format!("{command:?}");
-    let printed = print(command).await;
-    assert!(
-        printed.status.success(),
-        "{description}\n{}",
-        printed.stderr
-    );
 }
 
 impl Machine {
@@ -100,9 +84,9 @@ impl Machine {
         create
             .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
             .args([&image().join("berth.qcow2"), &overlay]);
-        run(create).await;
+        print_successfully(create).await;
         let mut qemu = tokio::process::Command::new("qemu-system-x86_64");
-        // An accelerator would be faster, but not every kernel of this machine can run a guest.
+        // An accelerator would be faster, but not every machine that runs tests can run a guest.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
             .args(["-nodefaults", "-display", "none", "-no-user-config"])
             .args(["-m", &start.memory_mb.unwrap_or(2048).to_string()])
@@ -199,10 +183,10 @@ async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
     fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
     let mut format = Command::new("mkfs.vfat");
     format.args(["-n", "CIDATA"]).arg(&disk);
-    run(format).await;
+    print_successfully(format).await;
     let mut copy = Command::new("mcopy");
     copy.arg("-i").arg(&disk).arg(&file).arg("::user-data");
-    run(copy).await;
+    print_successfully(copy).await;
     disk
 }
 
@@ -243,9 +227,8 @@ impl<'a> MachineBrowser<'a> {
     pub async fn shell(&self, script: &str, as_root: bool) -> String {
         let body = json!({"command": "sh", "args": ["-c", script], "as_root": as_root});
         let answer = self.post("/process/exec", body).await;
-        assert_eq!(answer["exit_code"], 0, "{script}: {answer}");
-        let output = answer["stdout_b64"].as_str().unwrap();
-        let output = BASE64_STANDARD.decode(output).unwrap();
-        String::from_utf8(output).unwrap().trim().to_owned()
+        let output = executed(&answer);
+        assert_eq!(output.exit_code, 0, "{script}: {output:?}");
+        output.stdout.trim().to_owned()
     }
 }

@@ -26,7 +26,12 @@ pub async fn polled<T>(mut poll: impl AsyncFnMut() -> Option<T>) -> T {
 
 /// Awaits a future; panics with the description after [`WAIT_TIMEOUT`].
 pub async fn in_time<T>(description: &str, future: impl Future<Output = T>) -> T {
-    match timeout(WAIT_TIMEOUT, future).await {
+    within(WAIT_TIMEOUT, description, future).await
+}
+
+/// Awaits a future; panics with the description after the bound.
+pub async fn within<T>(bound: Duration, description: &str, future: impl Future<Output = T>) -> T {
+    match timeout(bound, future).await {
         Ok(output) => output,
         Err(_) => panic!("timed out waiting for {description}"),
     }

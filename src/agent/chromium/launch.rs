@@ -32,6 +32,7 @@ use crate::{
         files::{
             directory::{DirectoryHandle, descriptor_path},
             owner::give_tree,
+            space::FileSystemSpace,
             wait::DirectoryWatch,
         },
         process::{
@@ -429,8 +430,8 @@ fn arguments(config: &Config, identity: &Identity, viewport: Viewport) -> Vec<Os
 }
 
 fn available_shared_memory() -> Option<u64> {
-    let stat = nix::sys::statvfs::statvfs("/dev/shm").ok()?;
-    Some(stat.blocks_available() * stat.fragment_size())
+    let space = FileSystemSpace::read(Path::new("/dev/shm")).ok()?;
+    Some(space.available)
 }
 
 /// Whether a GPU in this directory can render.

@@ -7,10 +7,7 @@ use std::{
 };
 
 use nix::{
-    sys::{
-        statfs::{TMPFS_MAGIC, statfs},
-        statvfs::statvfs,
-    },
+    sys::statfs::{TMPFS_MAGIC, statfs},
     unistd::{Uid, chown},
 };
 
@@ -23,7 +20,7 @@ use crate::{
     },
     state_dir::{PRIVATE_DIRECTORY, set_mode},
     system::{
-        files::owner::give_tree,
+        files::{owner::give_tree, space::FileSystemSpace},
         process::{
             confinement::Confinement,
             mount_namespace::{MountPlan, Replacement},
@@ -111,8 +108,7 @@ fn shared_memory() -> io::Result<Option<(PathBuf, Option<u64>)>> {
         return Ok(None);
     };
     let is_in_memory = statfs(&path)?.filesystem_type() == TMPFS_MAGIC;
-    let found = statvfs(&path)?;
-    let bytes = found.blocks().saturating_mul(found.fragment_size());
+    let bytes = FileSystemSpace::read(&path)?.total;
     // The size of a disk is no measure for memory, and a file system without a limit reports 0.
     Ok(Some((
         path,

@@ -17,12 +17,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-use crate::{api::ErrorBody, error_chain::error_chain};
+use crate::{api::ErrorBody, error_chain::error_chain, system::identity::MAX_CLOCK_SKEW};
 
 /// The longest wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The difference between the clocks of a host and control that control permits, in seconds.
-const MAX_CLOCK_DIFFERENCE: u64 = 30;
 /// The most bytes of a response.
 const MAX_RESPONSE: usize = 64 << 10;
 
@@ -100,25 +98,24 @@ impl ControlClient {
         let response = self.http.request(request).await;
         let response =
             response.map_err(|error| ControlRequestError::Unreachable(error_chain(&error)))?;
-        let status = response.status();
-        let clock = clock_difference(response.headers(), Utc::now());
-        let body = Limited::new(response.into_body(), MAX_RESPONSE).collect();
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, MAX_RESPONSE).collect();
         let body = body
             .await
             .map_err(|error| ControlRequestError::InvalidResponse(error.to_string()))?
             .to_bytes();
-        if status.is_success() {
+        if head.status.is_success() {
             return Ok(body);
         }
         let error = serde_json::from_slice::<ErrorBody>(&body);
         let (code, mut message) = error
             .map(|error| (error.code, error.message))
             .unwrap_or_default();
-        if let Some(difference) = clock {
+        if let Some(difference) = clock_difference(&head.headers, Utc::now()) {
             message += &format!(" (the clock of this machine is {difference})");
         }
         Err(ControlRequestError::Rejected {
-            status,
+            status: head.status,
             code,
             message,
         })
@@ -132,7 +129,7 @@ fn clock_difference(headers: &HeaderMap, now: DateTime<Utc>) -> Option<String> {
     let difference = (now - DateTime::parse_from_rfc2822(date).ok()?.to_utc()).num_seconds();
     let seconds = difference.unsigned_abs();
     let direction = if difference > 0 { "ahead of" } else { "behind" };
-    (seconds > MAX_CLOCK_DIFFERENCE).then(|| format!("{seconds} s {direction} that of control"))
+    (seconds > MAX_CLOCK_SKEW.as_secs()).then(|| format!("{seconds} s {direction} that of control"))
 }
 
 /// Returns TLS settings that accept no server.

@@ -3,7 +3,6 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    vec,
 };
 
 use tokio::net::{UdpSocket, lookup_host};
@@ -38,7 +37,7 @@ impl OwnAddress {
         match self {
             Self::Fixed(address) => Ok(address),
             Self::TowardsControl(listen) => {
-                let addresses = addresses(control).await?;
+                let addresses = addresses(control).await?.into_iter();
                 let usable = addresses.filter(|address| address.is_ipv4() || listen.is_ipv6());
                 let source = source_of(usable).await?;
                 Ok(SocketAddr::new(source, listen.port()))
@@ -47,15 +46,14 @@ impl OwnAddress {
     }
 }
 
-async fn addresses(server: &Url) -> io::Result<vec::IntoIter<SocketAddr>> {
+async fn addresses(server: &Url) -> io::Result<Vec<SocketAddr>> {
     let port = server.port_or_known_default().unwrap_or_default();
-    let addresses = match server.host() {
+    Ok(match server.host() {
         Some(Host::Ipv4(ip)) => vec![(ip, port).into()],
         Some(Host::Ipv6(ip)) => vec![(ip, port).into()],
         Some(Host::Domain(name)) => lookup_host((name, port)).await?.collect(),
         None => Vec::new(),
-    };
-    Ok(addresses.into_iter())
+    })
 }
 
 /// Returns the address from which the machine sends to the first of the addresses to which it has

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::sys::{signal::Signal, statvfs::statvfs};
+use nix::sys::signal::Signal;
 use tokio::{
     sync::oneshot,
     time::{self, MissedTickBehavior},
@@ -19,6 +19,7 @@ use crate::{
     api::replays::ReplayEndReason,
     shutdown::Shutdown,
     system::{
+        files::space::FileSystemSpace,
         media::recorder::{CaptureEnd, DISK_FULL, FrameSender, ScreenCapture, StopHandle},
         process::child::{Child, signal_group},
     },
@@ -144,8 +145,7 @@ impl Recording {
 }
 
 fn is_disk_full(directory: &Path) -> bool {
-    statvfs(directory)
-        .is_ok_and(|stat| stat.blocks_available() * stat.fragment_size() < MIN_FREE_BYTES)
+    FileSystemSpace::read(directory).is_ok_and(|space| space.available < MIN_FREE_BYTES)
 }
 
 struct Encoder {

@@ -49,6 +49,7 @@ pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
         started_at,
     } = status;
     let status = chromium.status();
+    let memory = MachineMemory::read().ok();
     let (state, name, pid) = match &status.display {
         DisplayStatus::Headless => ("headless", None, None),
         DisplayStatus::Down => ("down", None, None),
@@ -66,11 +67,11 @@ pub(crate) async fn health(State(status): State<AgentStatus>) -> Json<Health> {
             pid,
             viewport: status.viewport,
         },
-        memory: MachineMemory::read().ok().map(|memory| MemoryStatus {
+        memory: memory.map(|memory| MemoryStatus {
             total_bytes: memory.total,
             available_bytes: memory.available,
         }),
-        problems: machine_problems::find(&state_dir)
+        problems: machine_problems::find(&state_dir, memory)
             .iter()
             .map(ToString::to_string)
             .collect(),

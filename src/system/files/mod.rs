@@ -10,6 +10,7 @@
 //! - [`owner`]: changing the owner of trees.
 //! - [`protected`]: directories that paths of clients do not lead to.
 //! - [`remove`]: removal despite restrictive permissions.
+//! - [`space`]: the sizes of file systems.
 //! - [`virtual_fs`]: recognising file systems such as `/proc`.
 
 pub mod archive;
@@ -19,6 +20,7 @@ pub mod protected;
 pub mod remove;
 pub mod resolve;
 pub mod root;
+pub mod space;
 pub mod virtual_fs;
 pub mod wait;
 pub mod watcher;

@@ -18,7 +18,7 @@ const LIFETIME: Duration = Duration::from_secs(30);
 /// The longest lifetime that is accepted.
 const MAX_LIFETIME: Duration = Duration::from_secs(60);
 /// The difference between the clocks of a host and of control that is accepted.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// The most bytes of a token. Longer ones are rejected without parsing.
 const MAX_LENGTH: usize = 1024;
 

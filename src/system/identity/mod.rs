@@ -15,7 +15,7 @@ mod tls;
 
 pub use authority::{Authority, CertificateRequest, IssuedCertificate};
 pub use host_key::{HostKey, HostPublicKey};
-pub use host_token::{HostTokens, TokenAudience};
+pub use host_token::{HostTokens, MAX_CLOCK_SKEW, TokenAudience};
 
 /// Why a key, a certificate or a request for one cannot be used.
 #[derive(Debug, thiserror::Error)]
