@@ -13,6 +13,7 @@ mod error_chain;
 pub mod http;
 pub mod lines;
 mod loopback;
+pub mod machine_hooks;
 pub mod machine_settings;
 pub mod profile_import;
 pub(crate) mod rate_limit;

@@ -13,7 +13,7 @@ use berth::{
         database::{self, Verdict},
         secrets::rotation,
     },
-    dev, profile_import,
+    dev, machine_hooks, profile_import,
     system::{
         process::{allocator, core_dumps, environment, open_files},
         service_manager,
@@ -130,6 +130,7 @@ fn execute(
                 .map(|report| println!("{report}"))
                 .map_err(|error| error.to_string())
         }
+        Command::MachineHooks(options) => run(machine_hooks::run(options), guard),
         Command::Completions(options) => options.print().map_err(|error| error.to_string()),
         Command::ManPages(options) => {
             let written = options.write();

@@ -1,12 +1,15 @@
 //! The VM image: machines that boot it, used from outside.
 
+use std::{path::Path, time::Instant};
+
 use chrono::{TimeDelta, Utc};
+use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::support::{
     dev::Dev,
     fleet_host::join_token,
-    machine::{Machine, MachineBrowser, Start, from_inside, until_booted},
+    machine::{Machine, MachineBrowser, Start, free_port, from_inside, until_booted},
     site::Site,
 };
 
@@ -208,6 +211,102 @@ async fn agent_is_started_again_after_a_kill(dev: &Dev, browser: &MachineBrowser
         (answer.body["result"] == "").then_some(())
     })
     .await;
+}
+
+/// Returns the random numbers of pages, scripts and the kernel of a machine, and its id.
+async fn identity(browser: &MachineBrowser<'_>) -> Vec<String> {
+    let page = "return page.evaluate(() => \
+        [Math.random(), crypto.getRandomValues(new Uint32Array(4))].map(String))";
+    let script = "return [String(Math.random())]";
+    let [page, script] = [browser.run(page).await, browser.run(script).await];
+    let numbers = [page, script].map(|found| serde_json::from_value::<Vec<String>>(found).unwrap());
+    let shell =
+        "cat /etc/machine-id; head -c 16 /dev/urandom | base64; cat /proc/sys/kernel/random/uuid";
+    let shell = browser.shell(shell, false).await;
+    let lines = shell.lines().map(str::to_owned).collect();
+    [numbers.concat(), lines].concat()
+}
+
+#[tokio::test]
+async fn machines_of_one_snapshot_are_two_hosts_that_share_no_identity() {
+    let dev = Dev::with(&FLEET).await;
+    let start = Start {
+        credentials: vec![
+            ("control_url", from_inside(&dev.base_url)),
+            ("allow_plain_http", "true".to_owned()),
+            ("template", "true".to_owned()),
+        ],
+        // Its time is that of the snapshot when it is resumed.
+        clock: Some(Utc::now() - TimeDelta::days(1)),
+        ..Start::default()
+    };
+    let machine = Machine::start(start.clone()).await;
+    machine.prepare().await;
+    println!("ready for a snapshot after {:.1?}", machine.age());
+    assert_eq!(dev.get("/fleet/hosts").await.body, json!([]));
+    let (disk, _directory) = machine.save().await;
+
+    let mut hosts = Vec::new();
+    let mut machines = Vec::new();
+    let mut identities: Vec<Vec<String>> = Vec::new();
+    for _ in 0..2 {
+        let (machine, host) = resume(&dev, start.clone(), &disk, &hosts).await;
+        let browser = MachineBrowser::create(&dev).await;
+        identities.push(identity(&browser).await);
+        let now = browser
+            .shell("date +%s", false)
+            .await
+            .parse::<i64>()
+            .unwrap();
+        assert!((now - Utc::now().timestamp()).abs() < 30, "{now}");
+        hosts.push(host);
+        machines.push(machine);
+    }
+    let [first, second] = [&hosts[0], &hosts[1]];
+    for field in ["id", "boot_id"] {
+        assert_ne!(first[field], second[field]);
+    }
+    for (one, other) in identities[0].iter().zip(&identities[1]) {
+        assert_ne!(one, other);
+    }
+    for machine in machines {
+        machine.kill().await;
+    }
+    dev.finish().await;
+}
+
+/// Resumes a machine from a snapshot, and waits until it is a host that is ready.
+async fn resume(dev: &Dev, start: Start, disk: &Path, others: &[Value]) -> (Machine, Value) {
+    let port = free_port();
+    let start = Start {
+        resumed_from: Some(disk.to_owned()),
+        ..start
+    };
+    let machine = Machine::start_at(start, port).await;
+    let token = join_token(dev, json!({})).await;
+    let without_token = json!({"time": Utc::now().to_rfc3339()});
+    let (status, body) = machine.resumed(without_token).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+    let called_at = Instant::now();
+    let resume = json!({
+        "time": Utc::now().to_rfc3339(),
+        "join_token": token,
+        "advertise": format!("127.0.0.1:{port}"),
+    });
+    let (status, body) = machine.resumed(resume).await;
+    assert_eq!(status, StatusCode::OK, "{body}\n{}", machine.console());
+    println!("resumed within {:.1?}", called_at.elapsed());
+    let host = ready_host(dev, &others.iter().collect::<Vec<_>>()).await;
+    println!(
+        "a host that is ready {:.1?} after it was resumed",
+        called_at.elapsed()
+    );
+    assert_eq!(host["boot_id"], body["boot_id"]);
+    assert!(
+        !machine.console().contains(&token),
+        "the token is on the console"
+    );
+    (machine, host)
 }
 
 #[tokio::test]

@@ -69,6 +69,9 @@ fn browser_text(state: &BrowserState) -> String {
 
 fn registration_text(state: &RegistrationState) -> String {
     match state {
+        RegistrationState::Template => {
+            "Waiting until the machine is resumed from a snapshot.".to_owned()
+        }
         RegistrationState::Pending => "Not registered at control yet.".to_owned(),
         RegistrationState::Registered(host) => format!("Registered at control as {host}."),
         RegistrationState::Failing(error) => {

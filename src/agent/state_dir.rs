@@ -5,6 +5,8 @@
 //! run/session            the generation of the current session
 //! sessions/<generation>  the current session, the spare one, or what is left of another
 //! run/host-key.pem       the key of a host that registers itself, which must stay private
+//! run/hooks.sock         the hooks of a machine that others are resumed from
+//! run/resumed            the identity that such a machine got, which must stay private
 //! run/tainted            why the machine can be no other host, blank if it can
 //! replays/<generation>   the recordings of a session, which outlive it until they are deleted
 //! ```
@@ -124,6 +126,21 @@ impl StateDir {
     /// Returns the path of the key of a host that registers itself.
     pub(super) fn host_key(&self) -> PathBuf {
         self.run().join("host-key.pem")
+    }
+
+    /// Returns the path of the socket for the hooks of a machine that others are resumed from.
+    pub(super) fn hooks_socket(&self) -> PathBuf {
+        self.run().join("hooks.sock")
+    }
+
+    /// Returns the path of the identity that the machine got when it was resumed.
+    pub(super) fn resumption(&self) -> PathBuf {
+        self.run().join("resumed")
+    }
+
+    /// Writes the identity that the machine got when it was resumed.
+    pub(super) fn write_resumption(&self, text: &str) -> io::Result<()> {
+        replace_private_file(&self.resumption(), text.as_bytes())
     }
 
     /// Writes the key of the host. An agent that is killed at any time leaves a complete one, or

@@ -46,6 +46,7 @@ pub mod screenshot;
 pub mod secret_text;
 pub mod session;
 pub mod start_url;
+pub mod suspend;
 pub mod time;
 mod totp;
 pub mod viewport;

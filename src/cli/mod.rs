@@ -87,6 +87,8 @@ pub enum Command {
     ManPages(ManPages),
     /// Collect the settings that this machine was started with, for the agent of the VM image
     MachineSettings(crate::machine_settings::MachineSettings),
+    /// Serve the hooks of a machine that others are resumed from, for the VM image
+    MachineHooks(crate::machine_hooks::MachineHooks),
 }
 
 #[derive(Debug, Subcommand)]

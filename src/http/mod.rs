@@ -1,9 +1,9 @@
 //! The HTTP layer that the agent and the control plane share.
 //!
 //! # Contents
-//! - Serving: `serve` accepts connections, `connections` limits them, `tcp_keepalive` detects lost
-//!   peers and `write_timeout` those that do not read, `lingering_close` keeps a refused upload
-//!   from being reset.
+//! - Serving: `serve` accepts connections of TCP and `serve_stream` serves others, `connections`
+//!   limits them, `tcp_keepalive` detects lost peers and `write_timeout` those that do not read,
+//!   `lingering_close` keeps a refused upload from being reset.
 //! - Routing: `app` joins routes, guard, `/metrics` and `/docs`; `telemetry` is the outermost
 //!   middleware (request id, trace, log line, metrics, panics, error format); `openapi` and `docs`
 //!   make the API reference.
@@ -53,6 +53,7 @@ mod page;
 mod ranges;
 mod request_id;
 mod serve;
+mod serve_stream;
 mod sse;
 mod tcp_keepalive;
 mod telemetry;
@@ -86,6 +87,7 @@ pub use page::HtmlPage;
 pub use ranges::{RangeResponse, is_not_modified};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use serve::{serve, serve_tls};
+pub use serve_stream::serve_stream;
 pub use sse::{LastEventId, NamedEventId, SseEvent, follow_log, sse_response};
 pub use tls::TlsSettings;
 pub use websocket::{WebSocketLimits, accept_websocket, close_gracefully, is_websocket_upgrade};

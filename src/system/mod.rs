@@ -4,6 +4,7 @@
 //! process/  child processes, sessions, pseudo-terminals, the process tree in /proc
 //! x11/      the X server: its screen, input and clipboard
 //! cdp/      Chromium's DevTools endpoint
+//! machine/  the clock, random numbers, id and network of the machine
 //! media/    the encoder of recordings, JPEG images, the sound server
 //! files/    archives, directory watches, removal of directory trees
 //! profile/  Chromium's files in a user-data directory
@@ -23,6 +24,7 @@ pub mod files;
 pub mod identity;
 pub mod labelled_disk;
 pub mod locked_memory;
+pub mod machine;
 pub mod media;
 pub mod outbound;
 pub mod process;

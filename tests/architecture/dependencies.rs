@@ -60,9 +60,10 @@ fn layers_import_only_lower_layers() {
 #[test]
 fn system_groups_import_only_lower_groups() {
     // Each group, and the groups it may import besides itself.
-    let rules: [(&str, &[&str]); 13] = [
+    let rules: [(&str, &[&str]); 14] = [
         ("labelled_disk", &[]),
         ("locked_memory", &[]),
+        ("machine", &[]),
         ("service_manager", &[]),
         ("sync", &[]),
         ("profile", &[]),

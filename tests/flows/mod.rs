@@ -55,5 +55,6 @@ mod sessions;
 mod stored_secrets;
 mod system;
 mod systemd_units;
+mod template;
 mod tunnel;
 mod webhooks;

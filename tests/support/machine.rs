@@ -10,9 +10,18 @@ use std::{
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use chrono::{DateTime, Utc};
+use http_body_util::BodyExt;
+use hyper::{Request, StatusCode, client::conn::http1};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{process::Child, time::Instant};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    net::UnixStream,
+    process::Child,
+    time::{Instant, timeout},
+};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     dev::{Dev, print_successfully},
@@ -23,11 +32,21 @@ use super::{
 
 /// The bound of waits for a boot, which takes a minute with an emulated processor.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(400);
+/// The time after which a call before a snapshot is repeated.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The address of this machine in that of QEMU's user network.
 const OUTSIDE: &str = "10.0.2.2";
 
+/// The disk with what a machine writes.
+const OVERLAY: &str = "overlay.qcow2";
+/// The sockets of a machine: QEMU's own, and that of the hooks.
+const MONITOR: &str = "monitor";
+const HOOKS: &str = "hooks";
+/// The name of a snapshot in a disk.
+const SNAPSHOT: &str = "template";
+
 /// The properties of a machine that is started.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Start {
     /// Settings that the firmware passes to systemd.
     pub credentials: Vec<(&'static str, String)>,
@@ -39,6 +58,8 @@ pub struct Start {
     pub has_no_network: bool,
     /// The time of its clock when it starts.
     pub clock: Option<DateTime<Utc>>,
+    /// The disk of a machine whose snapshot with the name `template` it is resumed from.
+    pub resumed_from: Option<PathBuf>,
 }
 
 /// A running machine. It is killed when it is dropped.
@@ -66,7 +87,7 @@ pub async fn until_booted<T>(description: &str, poll: impl AsyncFnMut() -> Optio
 }
 
 /// Returns a port that nothing listens on at the moment. QEMU cannot choose one itself.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -77,14 +98,18 @@ impl Machine {
     }
 
     /// Starts a machine whose agent is reached at a port of this machine.
-    async fn start_at(start: Start, agent_port: u16) -> Machine {
+    pub async fn start_at(start: Start, agent_port: u16) -> Machine {
         let directory = tempfile::tempdir().unwrap();
-        let overlay = directory.path().join("overlay.qcow2");
-        let mut create = Command::new("qemu-img");
-        create
-            .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
-            .args([&image().join("berth.qcow2"), &overlay]);
-        print_successfully(create).await;
+        let overlay = directory.path().join(OVERLAY);
+        if let Some(disk) = &start.resumed_from {
+            fs::copy(disk, &overlay).unwrap();
+        } else {
+            let mut create = Command::new("qemu-img");
+            create
+                .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
+                .args([&image().join("berth.qcow2"), &overlay]);
+            print_successfully(create).await;
+        }
         let mut qemu = tokio::process::Command::new("qemu-system-x86_64");
         // An accelerator would be faster, but not every machine that runs tests can run a guest.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
@@ -94,6 +119,24 @@ impl Machine {
             .arg(format!("file={},if=virtio", overlay.display()))
             .args(["-device", "virtio-rng-pci", "-serial"])
             .arg(format!("file:{}/console", directory.path().display()));
+        for (name, device) in [
+            (MONITOR, "mode=control,chardev"),
+            (HOOKS, "virtserialport,name=berth.hooks,chardev"),
+        ] {
+            let socket = directory.path().join(name);
+            qemu.arg("-chardev").arg(format!(
+                "socket,id={name},server=on,wait=off,path={}",
+                socket.display()
+            ));
+            let option = if name == MONITOR { "-mon" } else { "-device" };
+            if name == HOOKS {
+                qemu.args(["-device", "virtio-serial-pci"]);
+            }
+            qemu.arg(option).arg(format!("{device}={name}"));
+        }
+        if start.resumed_from.is_some() {
+            qemu.args(["-loadvm", SNAPSHOT]);
+        }
         if let Some(user_data) = &start.disk {
             let disk = settings_disk(directory.path(), user_data).await;
             qemu.arg("-drive");
@@ -162,6 +205,73 @@ impl Machine {
     /// Waits until the console shows a text.
     pub async fn shows(&self, text: &str) {
         until_booted(text, async || self.console().contains(text).then_some(())).await;
+    }
+
+    /// Connects to a socket that QEMU creates at its start.
+    async fn connect(&self, name: &str) -> UnixStream {
+        let path = self.directory.path().join(name);
+        until_booted(name, async || UnixStream::connect(&path).await.ok()).await
+    }
+
+    /// Prepares the machine for a snapshot as soon as it is ready. A request that comes before the
+    /// machine serves its hooks is lost, and sent again.
+    pub async fn prepare(&self) {
+        until_booted("a machine that is ready for a snapshot", async || {
+            let call = self.hook("/suspend/prepare", json!({}));
+            let (status, body) = timeout(PREPARE_TIMEOUT, call).await.ok()?;
+            assert!([200, 503].contains(&status.as_u16()), "{body}");
+            (status == StatusCode::OK).then_some(())
+        })
+        .await;
+    }
+
+    /// Calls the hook of a machine that was resumed.
+    pub async fn resumed(&self, body: Value) -> (StatusCode, Value) {
+        let call = self.hook("/suspend/resumed", body);
+        within(BOOT_TIMEOUT, "an answer of a resumed machine", call).await
+    }
+
+    /// Calls a hook of the machine, as its engine does, and returns status and body.
+    async fn hook(&self, path: &str, body: Value) -> (StatusCode, Value) {
+        let stream = TokioIo::new(self.connect(HOOKS).await);
+        let (mut sender, connection) = http1::handshake(stream).await.unwrap();
+        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        let request = Request::post(path)
+            .header("content-type", "application/json")
+            .header("host", "machine")
+            .body(body.to_string())
+            .unwrap();
+        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status, serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Takes a snapshot with the memory, stops the machine, and returns its disk, which is removed
+    /// with the returned directory.
+    pub async fn save(mut self) -> (PathBuf, TempDir) {
+        let mut monitor = BufReader::new(self.connect(MONITOR).await);
+        for command in [
+            json!({"execute": "qmp_capabilities"}),
+            json!({"execute": "human-monitor-command", "arguments": {"command-line": format!("savevm {SNAPSHOT}")}}),
+        ] {
+            let line = format!("{command}\n");
+            monitor.write_all(line.as_bytes()).await.unwrap();
+            let returned = within(BOOT_TIMEOUT, "an answer of QEMU", async {
+                loop {
+                    let mut line = String::new();
+                    monitor.read_line(&mut line).await.unwrap();
+                    let message: Value = serde_json::from_str(&line).unwrap();
+                    if let Some(returned) = message.get("return") {
+                        return returned.clone();
+                    }
+                    assert!(message.get("error").is_none(), "{message}");
+                }
+            });
+            let returned = returned.await;
+            assert!(returned == json!({}) || returned == "", "{returned}");
+        }
+        self.qemu.kill().await.unwrap();
+        (self.directory.path().join(OVERLAY), self.directory)
     }
 
     /// Returns the time since the machine was started.

@@ -215,6 +215,11 @@ impl Automation {
         })
     }
 
+    /// Has the workers that wait for scripts replaced by new processes.
+    pub(super) fn renew(&self) {
+        self.pool.renew();
+    }
+
     /// Runs a script, in the named executor or in a worker of the pool. Dropping the returned
     /// future kills the script.
     pub async fn execute(

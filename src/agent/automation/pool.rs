@@ -14,7 +14,7 @@ use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time
 use futures::{StreamExt, stream::FuturesUnordered};
 use metrics::{gauge, histogram};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Notify, mpsc, oneshot, watch},
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -60,7 +60,10 @@ pub(super) struct PoolOptions {
 type Waiter = oneshot::Sender<Result<Worker, String>>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Pool(mpsc::Sender<Waiter>);
+pub(super) struct Pool {
+    requests: mpsc::Sender<Waiter>,
+    renewal: Arc<Notify>,
+}
 
 /// Why no worker was acquired.
 #[derive(Debug, thiserror::Error)]
@@ -95,8 +98,17 @@ impl Pool {
             backoff: Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY),
             next_start_at: Instant::now(),
         };
-        shutdown.spawn(task.run(requests, browser));
-        Pool(sender)
+        let renewal = Arc::new(Notify::new());
+        shutdown.spawn(task.run(requests, browser, renewal.clone()));
+        Pool {
+            requests: sender,
+            renewal,
+        }
+    }
+
+    /// Has the warm workers replaced by new ones.
+    pub(super) fn renew(&self) {
+        self.renewal.notify_one();
     }
 
     /// Waits for an unused worker.
@@ -104,7 +116,7 @@ impl Pool {
         let requested_at = Instant::now();
         let acquire = async {
             let (reply, worker) = oneshot::channel();
-            let sent = self.0.send(reply).await;
+            let sent = self.requests.send(reply).await;
             sent.map_err(|_| AcquireError::Stopped)?;
             let worker = worker.await.map_err(|_| AcquireError::Stopped)?;
             worker.map_err(AcquireError::Failing)
@@ -141,6 +153,7 @@ impl PoolTask {
         mut self,
         mut requests: mpsc::Receiver<Waiter>,
         mut browser: watch::Receiver<BrowserState>,
+        renewal: Arc<Notify>,
     ) {
         let mut worker_ends = FuturesUnordered::new();
         self.follow_browser(&browser.borrow_and_update().clone());
@@ -167,6 +180,7 @@ impl PoolTask {
                     let state = browser.borrow_and_update().clone();
                     self.follow_browser(&state);
                 }
+                () = renewal.notified() => self.discard_workers(),
                 Some(()) = worker_ends.next(), if !worker_ends.is_empty() => {
                     self.warm.retain(|worker| !worker.is_ended());
                 }
@@ -188,14 +202,18 @@ impl PoolTask {
         if devtools.map(|devtools| devtools.generation) == self.generation() {
             return;
         }
-        self.warm.clear();
-        self.starts.abort_all();
-        self.reset_failures();
-        self.next_start_at = Instant::now();
+        self.discard_workers();
         self.browser = devtools.map(|devtools| {
             let downloads = Downloads::start(devtools, &self.options.downloads, &self.shutdown);
             (devtools.clone(), downloads)
         });
+    }
+
+    fn discard_workers(&mut self) {
+        self.warm.clear();
+        self.starts.abort_all();
+        self.reset_failures();
+        self.next_start_at = Instant::now();
     }
 
     fn generation(&self) -> Option<u64> {
@@ -239,7 +257,7 @@ impl PoolTask {
                 }
             }
             Ok(Err(error)) => self.on_start_failed(&error.to_string()),
-            // The start was aborted because its browser has gone.
+            // The start was aborted because its browser has gone, or for a renewal.
             Err(_) => {}
         }
     }

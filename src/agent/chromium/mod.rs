@@ -18,6 +18,7 @@
 //! | `tabs` | the order of the tabs by use |
 //! | `front` | the tab in front |
 //! | `leftovers` | traces of a crash: orphaned processes, profile locks, torn files |
+//! | `renewal` | new processes for the pages of a browser that was not used |
 //! | `temporary` | Chromium's directory of temporary files |
 
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
@@ -44,13 +45,14 @@ pub mod front;
 mod identity;
 mod launch;
 mod leftovers;
+mod renewal;
 mod stored_tabs;
 mod supervisor;
 mod tabs;
 mod temporary;
 
-pub use self::identity::IdentityError;
 use self::tabs::TabOrder;
+pub use self::{identity::IdentityError, renewal::RenewalError};
 pub(super) use self::{
     identity::{Identity, missing_capabilities, needed_paths},
     supervisor::start,

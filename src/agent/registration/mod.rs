@@ -13,11 +13,14 @@
 //! from then on with a token that is signed with its key. Only if control says that it does not
 //! know the key does the agent end its session, and joins as another host. Anything else, such as
 //! the 401 of a proxy or of a wrong clock, is tried again and keeps the session.
+//!
+//! The agent of a [`template`] registers only after its machine was resumed from a snapshot.
 
 mod control_client;
 mod key_file;
 mod machine;
 mod own_address;
+mod template;
 
 use std::{future::pending, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,12 +35,13 @@ use url::Url;
 use self::{
     control_client::{ControlClient, ControlRequestError},
     own_address::OwnAddress,
+    template::Template,
 };
 use super::{
     AgentError,
     replays::ReplayError,
     sessions::{EndError, Sessions},
-    settings::Config,
+    settings::{Config, ControlConfig},
 };
 use crate::{
     api::{
@@ -57,12 +61,17 @@ const RETRY_DELAY: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 /// The delay between two heartbeats until the browser responds, or the agent can be started again.
 const START_DELAY: Duration = Duration::from_secs(1);
 
+/// The first delay on a machine that was just resumed, whose network is up in a moment.
+const RESUMED_RETRY_DELAY: Duration = Duration::from_millis(100);
+
 /// The TLS settings of the agent's server. `None` until control has issued a certificate.
 type ServerTls = Option<Arc<ServerConfig>>;
 
 /// The registration, for status reports.
 #[derive(Clone, Debug)]
 pub(super) enum RegistrationState {
+    /// The machine has not been resumed from a snapshot.
+    Template,
     /// No request has been answered yet.
     Pending,
     Registered(HostId),
@@ -124,6 +133,17 @@ pub(super) struct Registration {
     sessions: Sessions,
     tls: watch::Sender<ServerTls>,
     state_sender: watch::Sender<RegistrationState>,
+    delays: Backoff,
+}
+
+/// A registration that has not started.
+struct PendingRegistration {
+    config: Config,
+    listen: SocketAddr,
+    sessions: Sessions,
+    shutdown: Shutdown,
+    tls: watch::Sender<ServerTls>,
+    state_sender: watch::Sender<RegistrationState>,
 }
 
 /// A successful registration.
@@ -133,9 +153,48 @@ struct CurrentRegistration {
     renew_at: DateTime<Utc>,
 }
 
+impl PendingRegistration {
+    /// Reads the key of the host, creates it if there is none, and registers in the background.
+    fn start(
+        self,
+        control: ControlConfig,
+        boot_id: String,
+        delays: Backoff,
+    ) -> Result<(), AgentError> {
+        let (key, is_new_key) = key_file::open(&self.config.state_dir)?;
+        let registration = Registration {
+            client: ControlClient::new(&control.url)?,
+            key,
+            is_new_key,
+            is_session_unused: !self.sessions.are_continued(),
+            is_registered: false,
+            address: OwnAddress::new(&control, self.listen),
+            control_url: control.url,
+            join_token: control.join_token,
+            boot_id,
+            capabilities: machine::capabilities(&self.config)?,
+            sessions: self.sessions,
+            tls: self.tls,
+            state_sender: self.state_sender,
+            delays,
+        };
+        registration
+            .state_sender
+            .send_replace(RegistrationState::Pending);
+        let stop = self.shutdown.clone();
+        self.shutdown.spawn(async move {
+            tokio::select! {
+                () = registration.run() => {}
+                () = stop.requested() => {}
+            }
+        });
+        Ok(())
+    }
+}
+
 impl Registration {
-    /// Reads the key of the host, creates it if there is none, and registers in the background
-    /// until shutdown. `listen` is the address that the agent listens on. Returns `None` if the
+    /// Registers in the background until shutdown, at once or, on the machine of a template, after
+    /// it was resumed. `listen` is the address that the agent listens on. Returns `None` if the
     /// agent does not register itself.
     ///
     /// # Errors
@@ -149,44 +208,35 @@ impl Registration {
         let Some(control) = config.control.clone() else {
             return Ok(None);
         };
-        let (key, is_new_key) = key_file::open(&config.state_dir)?;
         let (tls, settings) = watch::channel(None);
-        let (state_sender, state_receiver) = watch::channel(RegistrationState::Pending);
-        let registration = Registration {
-            client: ControlClient::new(&control.url)?,
-            key,
-            is_new_key,
-            is_session_unused: !sessions.are_continued(),
-            is_registered: false,
-            address: OwnAddress::new(&control, listen),
-            control_url: control.url,
-            join_token: control.join_token,
-            boot_id: BootTime::now()?.boot_id,
-            capabilities: machine::capabilities(config)?,
+        let (state_sender, state) = watch::channel(RegistrationState::Template);
+        let pending = PendingRegistration {
+            config: config.clone(),
+            listen,
             sessions,
+            shutdown: shutdown.clone(),
             tls,
             state_sender,
         };
-        let stop = shutdown.clone();
-        shutdown.spawn(async move {
-            tokio::select! {
-                () = registration.run() => {}
-                () = stop.requested() => {}
+        match control.is_template {
+            true => Template::start(pending, control)?,
+            false => {
+                let delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
+                pending.start(control, BootTime::now()?.boot_id, delays)?;
             }
-        });
+        }
         Ok(Some(RegistrationHandle {
             tls: settings,
-            state: state_receiver,
+            state,
         }))
     }
 
     /// Registers and reports for ever.
     async fn run(mut self) {
-        let mut delays = Backoff::new(RETRY_DELAY.0, RETRY_DELAY.1);
         loop {
             match self.register().await {
                 Ok(registered) => {
-                    delays.reset();
+                    self.delays.reset();
                     tracing::info!(host = %registered.host, "registered at control");
                     self.set_registered(&registered.host);
                     self.report(&registered).await;
@@ -194,7 +244,8 @@ impl Registration {
                 Err(error) => {
                     tracing::warn!("cannot register at control: {error}");
                     self.set_failing(&error);
-                    self.wait_to_register(delays.next_delay(), &error).await;
+                    let delay = self.delays.next_delay();
+                    self.wait_to_register(delay, &error).await;
                 }
             }
         }

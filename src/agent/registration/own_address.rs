@@ -88,6 +88,7 @@ mod tests {
             url: "http://127.0.0.1:1".parse().unwrap(),
             join_token: None,
             advertised: advertised.map(|address| address.parse().unwrap()),
+            is_template: false,
         }
     }
 

@@ -24,6 +24,7 @@ mod replays;
 mod taints;
 
 use std::{
+    iter,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -37,7 +38,7 @@ use tokio::{
 pub use self::{machine_taint::MachineTaint, taints::Taints};
 use super::{
     Agent, AgentError, ServedAgent, Services,
-    chromium::{self, BrowserState},
+    chromium::{self, BrowserState, RenewalError},
     isolation,
     logs::ProgramLog,
     replays::{EndedReplays, ReplayError, StoredReplays},
@@ -208,6 +209,27 @@ impl Sessions {
     pub fn is_ready(&self) -> bool {
         let status = self.current().agent.chromium.status();
         matches!(status.state, BrowserState::Running(_))
+    }
+
+    /// Gives the current session and the prepared one, which no client has used, new processes for
+    /// pages and scripts.
+    pub(super) async fn renew(&self) -> Result<(), RenewalError> {
+        let spare = self.inner.spare.lock().await;
+        let current = self.current();
+        for session in iter::once(&current).chain(spare.as_ref()) {
+            session.agent.automation.renew();
+            session.agent.chromium.renew_pages().await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the prepared session, if there is to be one, is ready.
+    pub(super) fn is_spare_ready(&self) -> bool {
+        match self.status().spare {
+            SpareState::Off => !self.inner.config.spare,
+            SpareState::Starting => false,
+            SpareState::Ready => true,
+        }
     }
 
     /// Returns the record that a session has changed the machine.

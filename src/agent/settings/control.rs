@@ -39,6 +39,11 @@ pub struct ControlSettings {
     /// Permit an http URL of another machine as --control-url
     #[arg(long, env = "BERTH_AGENT_ALLOW_PLAIN_HTTP")]
     pub allow_plain_http: bool,
+
+    /// Register only after the machine was resumed from a snapshot, with the join token that its
+    /// engine passes then
+    #[arg(long, env = "BERTH_AGENT_TEMPLATE")]
+    pub template: bool,
 }
 
 /// The checked options of an agent that registers itself.
@@ -48,6 +53,8 @@ pub struct ControlConfig {
     pub join_token: Option<SecretString>,
     /// `None` for the address that the agent listens on, or the machine's own if that is any.
     pub advertised: Option<HostAddress>,
+    /// Whether the agent registers only after its machine was resumed from a snapshot.
+    pub is_template: bool,
 }
 
 impl ControlSettings {
@@ -61,10 +68,15 @@ impl ControlSettings {
         let join_token = errors.collect("join-token-file", self.read_join_token());
         let advertised = self.advertise.as_deref().map(str::parse).transpose();
         let advertised = errors.collect("advertise", advertised).flatten();
+        let join_token = join_token.flatten();
+        if self.template {
+            self.reject_of_template(join_token.is_some(), errors);
+        }
         Some(ControlConfig {
             url: url?,
-            join_token: join_token.flatten(),
+            join_token,
             advertised,
+            is_template: self.template,
         })
     }
 
@@ -81,10 +93,25 @@ impl ControlSettings {
         )
     }
 
+    /// Rejects what all machines that are resumed from a snapshot would have in common.
+    fn reject_of_template(&self, has_join_token: bool, errors: &mut SettingsErrors) {
+        for (option, is_set) in [
+            ("join-token-file", has_join_token),
+            ("advertise", self.advertise.is_some()),
+        ] {
+            if is_set {
+                let message =
+                    "cannot be combined with --template: a machine gets it when it is resumed";
+                errors.add(option, message.to_owned());
+            }
+        }
+    }
+
     fn reject_unused(&self, errors: &mut SettingsErrors) {
         for (option, is_set) in [
             ("join-token-file", self.join_token_file.is_some()),
             ("advertise", self.advertise.is_some()),
+            ("template", self.template),
         ] {
             if is_set {
                 errors.add(option, "has no effect without --control-url".to_owned());

@@ -21,10 +21,11 @@ use chromiumoxide::cdp::{
             StopScreencastParams,
         },
         storage::{GetCookiesParams, SetCookiesParams},
+        system_info::GetProcessInfoParams,
         target::{
-            ActivateTargetParams, AttachToTargetParams, CreateBrowserContextParams,
-            CreateTargetParams, DetachFromTargetParams, GetTargetsParams, SessionId, TargetId,
-            TargetInfo,
+            ActivateTargetParams, AttachToTargetParams, CloseTargetParams,
+            CreateBrowserContextParams, CreateTargetParams, DetachFromTargetParams,
+            GetTargetsParams, SessionId, TargetId, TargetInfo,
         },
     },
     js_protocol::runtime::EvaluateParams,
@@ -176,6 +177,20 @@ impl Cdp {
             id: created.target_id.inner().clone(),
             url: url.to_owned(),
         })
+    }
+
+    /// Closes a tab without asking its page.
+    pub async fn close_tab(&self, tab: &Tab) -> Result<(), CdpError> {
+        let params = CloseTargetParams::new(TargetId::new(tab.id.clone()));
+        self.call(params, None).await.map(drop)
+    }
+
+    /// Returns the ids of the processes that run pages, or are about to.
+    pub async fn renderer_processes(&self) -> Result<BTreeSet<i64>, CdpError> {
+        let found = self.call(GetProcessInfoParams::default(), None).await?;
+        let renderers = found.process_info.into_iter();
+        let renderers = renderers.filter(|process| process.r#type == "renderer");
+        Ok(renderers.map(|process| process.id).collect())
     }
 
     /// Brings a tab to the front.

@@ -1,0 +1,6 @@
+//! The clock, random numbers, identity and network of the machine.
+
+pub mod clock;
+pub mod identity;
+pub mod network;
+pub mod random;
