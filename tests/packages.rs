@@ -54,8 +54,8 @@ async fn both_versions() -> tempfile::TempDir {
         count += 1;
     }
     assert_eq!(
-        count, 3,
-        "one package each of the program, the agent and control"
+        count, 4,
+        "one package each of the program, the agent, control and machines"
     );
     directory
 }
@@ -229,7 +229,7 @@ async fn removed_packages_keep_configuration_and_state_and_purged_ones_leave_not
         container.run(&format!("test -s /usr/share/{file}")).await;
     }
 
-    let names = "berth-agent berth-control berth";
+    let names = "berth-vm berth-agent berth-control berth";
     container.run(&format!("dpkg --remove {names}")).await;
     let programs = "for process in /proc/[0-9]*; do readlink $process/exe || true; done";
     let programs = container.run(programs).await;

@@ -16,6 +16,8 @@ const SERVICES: [&str; 2] = ["berth-agent.service", "berth-control.service"];
 const CONTROL_EXPOSURE: &str = "11";
 /// The agent needs most rights: this is where it stands, with the reason for each in the unit.
 const AGENT_EXPOSURE: &str = "62";
+/// A machine needs the network and KVM.
+const MACHINE_EXPOSURE: &str = "16";
 
 fn units() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd")
@@ -25,6 +27,10 @@ fn units() -> PathBuf {
 fn localized(text: &str, directory: &Path) -> String {
     let programs = Path::new(BERTH).parent().unwrap();
     text.replace("/usr/bin/berth", BERTH)
+        .replace(
+            "/usr/lib/berth/vm-",
+            &units().join("vm/vm-").display().to_string(),
+        )
         .replace("/usr/lib/berth", &programs.display().to_string())
         .replace("%S", &directory.display().to_string())
         .replace("/etc/berth", &units().display().to_string())
@@ -75,7 +81,9 @@ async fn commands_of_the_services_are_valid() {
 
 #[tokio::test]
 async fn services_are_hardened_and_explain_each_exception() {
-    for (service, threshold) in SERVICES.into_iter().zip([AGENT_EXPOSURE, CONTROL_EXPOSURE]) {
+    let services = SERVICES.into_iter().chain(["berth-vm@.service"]);
+    let thresholds = [AGENT_EXPOSURE, CONTROL_EXPOSURE, MACHINE_EXPOSURE];
+    for (service, threshold) in services.zip(thresholds) {
         let path = units().join(service);
         let text = fs::read_to_string(&path).unwrap();
         let mut analyze = Command::new("systemd-analyze");
