@@ -17,6 +17,7 @@ mod dev;
 mod devtools_policy;
 mod devtools_values;
 mod downloads;
+mod engines;
 mod environment;
 mod files;
 mod hostile_scripts;
