@@ -14,6 +14,13 @@ use crate::support::{
 const CURRENT: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 const PREVIOUS: &str = "0.0.1-1";
 
+/// A program in place of QEMU, which runs until it is stopped.
+const QEMU: &str = r#"#!/bin/sh
+echo "$@" > "$RUNTIME_DIRECTORY/arguments"
+tail -f /dev/null &
+echo $! > "$RUNTIME_DIRECTORY/pid"
+"#;
+
 /// A machine with control and an agent, which has joined it.
 struct Machine {
     container: Container,
@@ -207,6 +214,69 @@ async fn killed_services_are_started_again() {
         let browser = created["session_id"].as_str()?;
         assert_eq!(machine.run_script(browser, "return 1 + 1").await, 2);
         Some(())
+    })
+    .await;
+    machine.container.stop().await;
+}
+
+#[tokio::test]
+async fn control_launches_and_destroys_machines() {
+    let machine = Machine::set_up().await;
+    let container = &machine.container;
+    container
+        .run(&format!(
+            "cat > /usr/local/bin/qemu-system-x86_64 <<'EOF'\n{QEMU}EOF\n\
+             chmod 755 /usr/local/bin/qemu-system-x86_64"
+        ))
+        .await;
+    let options = "[control]\nlaunch_command = \"/usr/lib/berth/vm-launch\"\n\
+        destroy_command = \"/usr/lib/berth/vm-destroy\"\nlaunched_host_join_seconds = 15\n";
+    container
+        .run(&format!(
+            "printf '%s' '{options}' >> /etc/berth/berth.toml; systemctl restart berth-control"
+        ))
+        .await;
+    let first = machine.request("POST", "/browsers", json!({})).await;
+    assert!(first["session_id"].is_string(), "{first}");
+    let second = machine.request("POST", "/browsers", json!({})).await;
+    assert_eq!(second["code"], "unavailable", "{second}");
+
+    let list =
+        "systemctl list-units --plain --no-legend --state=active 'berth-vm@*' | cut -d' ' -f1";
+    let unit = until("a launched machine", async || {
+        let units = container.run(list).await;
+        units.lines().next().map(str::to_owned)
+    })
+    .await;
+    let name = unit.replace("berth-vm@", "").replace(".service", "");
+    let runtime = format!("/run/berth-vm-{name}");
+    let user = container
+        .run(&format!("stat --format %U {runtime}/pid"))
+        .await;
+    assert_eq!(user.trim(), format!("vm-{name}"));
+    let settings = container
+        .run(&format!("tail --lines=+1 {runtime}/setting-*"))
+        .await;
+    for expected in [
+        "io.systemd.credential:berth.control_url=http://169.254.103.2:8080",
+        "io.systemd.credential:berth.join_token=berth_join_",
+        "io.systemd.credential:berth.advertise=127.0.0.1:2",
+    ] {
+        assert!(settings.contains(expected), "{settings}");
+    }
+    let arguments = container.run(&format!("cat {runtime}/arguments")).await;
+    assert!(arguments.contains("hostfwd=tcp:127.0.0.1:2"), "{arguments}");
+    assert!(!arguments.contains("berth_join_"), "{arguments}");
+    let visible = "journalctl --no-pager; ls /run/berth-vm/*";
+    let visible = container.run(visible).await;
+    assert!(!visible.contains("berth_join_"), "{visible}");
+    assert!(!visible.contains("settings"), "{visible}");
+
+    // It does not join.
+    until("a destroyed machine", async || {
+        let units = container.run(list).await;
+        let files = container.run("ls /run/berth-vm").await;
+        (!units.contains(&unit) && !files.contains(&name)).then_some(())
     })
     .await;
     machine.container.stop().await;
