@@ -250,10 +250,10 @@ async fn control_launches_and_destroys_machines() {
     .await;
     let name = unit.replace("berth-vm@", "").replace(".service", "");
     let runtime = format!("/run/berth-vm-{name}");
-    let user = container
-        .run(&format!("stat --format %U {runtime}/pid"))
-        .await;
-    assert_eq!(user.trim(), format!("vm-{name}"));
+    let user = container.run(&format!("stat --format %u {runtime}/pid"));
+    let user: u32 = user.await.trim().parse().unwrap();
+    let dynamic_users = 61184..=65519;
+    assert!(dynamic_users.contains(&user), "{user}");
     let settings = container
         .run(&format!("tail --lines=+1 {runtime}/setting-*"))
         .await;
@@ -267,10 +267,13 @@ async fn control_launches_and_destroys_machines() {
     let arguments = container.run(&format!("cat {runtime}/arguments")).await;
     assert!(arguments.contains("hostfwd=tcp:127.0.0.1:2"), "{arguments}");
     assert!(!arguments.contains("berth_join_"), "{arguments}");
-    let visible = "journalctl --no-pager; ls /run/berth-vm/*";
-    let visible = container.run(visible).await;
-    assert!(!visible.contains("berth_join_"), "{visible}");
-    assert!(!visible.contains("settings"), "{visible}");
+    let log = container.run("journalctl --no-pager").await;
+    assert!(!log.contains("berth_join_"), "{log}");
+    let list_files = format!("ls /run/berth-vm/{name}");
+    until("settings that are deleted", async || {
+        (container.run(&list_files).await == "port\n").then_some(())
+    })
+    .await;
 
     // It does not join.
     until("a destroyed machine", async || {
