@@ -13,7 +13,7 @@ job "berth" {
       driver = "qemu"
 
       config {
-        image_path      = "/var/lib/berth/berth.qcow2"
+        image_path      = "/var/lib/berth-vm/berth.qcow2"
         drive_interface = "virtio"
         accelerator     = "kvm"
         port_map        = [{ agent = 10001 }]
