@@ -230,7 +230,7 @@ async fn control_launches_and_destroys_machines() {
         ))
         .await;
     let options = "[control]\nlaunch_command = \"/usr/lib/berth/vm-launch\"\n\
-        destroy_command = \"/usr/lib/berth/vm-destroy\"\nlaunched_host_join_seconds = 15\n";
+        destroy_command = \"/usr/lib/berth/vm-destroy\"\nlaunched_host_join_seconds = 30\n";
     container
         .run(&format!(
             "printf '%s' '{options}' >> /etc/berth/berth.toml; systemctl restart berth-control"
@@ -250,8 +250,8 @@ async fn control_launches_and_destroys_machines() {
     .await;
     let name = unit.replace("berth-vm@", "").replace(".service", "");
     let runtime = format!("/run/berth-vm-{name}");
-    let user = container.run(&format!("stat --format %u {runtime}/pid"));
-    let user: u32 = user.await.trim().parse().unwrap();
+    let stat = format!("stat --format %u {runtime}/pid");
+    let user: u32 = container.run(&stat).await.trim().parse().unwrap();
     let dynamic_users = 61184..=65519;
     assert!(dynamic_users.contains(&user), "{user}");
     let settings = container
@@ -275,7 +275,7 @@ async fn control_launches_and_destroys_machines() {
     })
     .await;
 
-    // It does not join.
+    // The machine does not join.
     until("a destroyed machine", async || {
         let units = container.run(list).await;
         let files = container.run("ls /run/berth-vm").await;
