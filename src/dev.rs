@@ -1,6 +1,7 @@
 //! The command `berth dev`: control with an API key and browsers on this machine.
 //!
-//! With `--fleet registered`, [`agents`] starts agents that join control by token.
+//! With `--fleet registered`, [`agents`] starts agents that join control by token. With `--vm`,
+//! control launches [`machines`] instead.
 
 use std::io::{self, Write};
 
@@ -18,6 +19,7 @@ use crate::{
 };
 
 mod agents;
+mod machines;
 
 /// Stores the key of the first start for later ones.
 const KEY_FILE: &str = "dev-key";
@@ -34,6 +36,10 @@ pub struct Settings {
     /// Number of agents to start on this machine with --fleet registered (0–16); they join by token
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
     pub agents: u32,
+
+    /// Run each browser in a machine of the VM image, with the commands of the package berth-vm
+    #[arg(long, conflicts_with_all = ["agents", "launch_command", "destroy_command"])]
+    pub vm: bool,
 
     /// Print base URL, API key and API reference as one line of JSON on standard output
     #[arg(long)]
@@ -55,6 +61,24 @@ pub enum DevError {
     AgentDirectory { path: String, source: io::Error },
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),
+    #[error("cannot determine the path of this program: {0}")]
+    Program(io::Error),
+    #[error("--vm needs the package berth-vm: {path}: {source}")]
+    Command { path: String, source: io::Error },
+}
+
+impl Settings {
+    /// Validates the settings without side effects. `log` is the log filter of the agents, too.
+    ///
+    /// # Errors
+    /// Fails if a setting is invalid, or if something that it needs is not installed.
+    pub fn check(&self, log: &str) -> Result<control::settings::Config, DevError> {
+        let checked = match self.vm {
+            true => machines::with_machines(&self.control)?.check(log),
+            false => self.control.check(log),
+        };
+        Ok(checked.map_err(ControlError::from)?)
+    }
 }
 
 /// The output for scripts that start the server.
@@ -67,7 +91,7 @@ struct Announcement<'a> {
 
 /// Serves until a signal stops it, then ends every browser.
 pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
-    let mut config = settings.control.check(log).map_err(ControlError::from)?;
+    let mut config = settings.check(log)?;
     if config.providers.allowed_networks.is_empty() {
         config.providers.allowed_networks = AllowedNetwork::LOOPBACK.to_vec();
     }
@@ -75,7 +99,7 @@ pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), None, shutdown).await?;
     let key = valid_key(&started).await?;
-    if settings.control.host_fleet == Fleet::Registered {
+    if settings.control.host_fleet == Fleet::Registered && !settings.vm {
         let caller = started.control.keys.authenticate(key.expose_secret());
         agents::start(&started, &caller.await?, settings.agents).await?;
     }

@@ -119,7 +119,7 @@ fn execute(
         Command::Secrets(command) => manage_secrets(command, guard),
         Command::Check(CheckCommand::Agent(settings)) => report_check(settings.check()),
         Command::Check(CheckCommand::Control(settings)) => report_check(settings.check(log)),
-        Command::Check(CheckCommand::Dev(settings)) => report_check(settings.control.check(log)),
+        Command::Check(CheckCommand::Dev(settings)) => report_check(settings.check(log)),
         Command::Openapi(arguments) => match arguments.server {
             ServerName::Agent => print_document(&agent::document()),
             ServerName::Control => print_document(&control::document(agent::document())),

@@ -1,6 +1,6 @@
 //! Hosts that control launches and destroys with commands.
 
-use std::fs;
+use std::{fs, os::unix::fs::symlink};
 
 use nix::{
     sys::signal::{Signal, killpg},
@@ -10,7 +10,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
-    dev::{Answer, Dev, State, print},
+    dev::{Answer, BERTH, Dev, State, command_of, print},
     engine::TestEngine,
     fleet_agent::{fleet_control_in, host_when},
     wait::until,
@@ -313,4 +313,38 @@ async fn commands_without_each_other_the_fleet_or_a_url_are_refused() {
             printed.stderr
         );
     }
+}
+
+#[tokio::test]
+async fn dev_launches_machines_with_the_commands_beside_it() {
+    let engine = TestEngine::new();
+    let installation = tempfile::tempdir().unwrap();
+    let program = installation.path().join("bin/berth");
+    let library = installation.path().join("lib/berth");
+    for directory in [program.parent().unwrap(), &library] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    fs::copy(BERTH, &program).unwrap();
+    let state = State::new();
+    let start = || {
+        command_of(
+            &program,
+            &state.path(),
+            &["--vm", "--heartbeat-seconds", "1"],
+        )
+    };
+    let missing = print(start()).await;
+    assert_eq!(missing.status.code(), Some(1));
+    let expected = "--vm needs the package berth-vm";
+    assert!(missing.stderr.contains(expected), "{}", missing.stderr);
+
+    for name in ["launch", "destroy"] {
+        symlink(engine.path(name), library.join(format!("vm-{name}"))).unwrap();
+    }
+    let command = start();
+    let dev = Dev::run(state, command).await;
+    let created = browser(&dev).await;
+    assert_eq!(engine.machines().len(), 1);
+    delete(&dev, &created).await;
+    dev.finish().await;
 }
