@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::support::{
     dev::Dev,
     fleet_host::join_token,
-    machine::{Machine, MachineBrowser, Start, free_port, from_inside, until_booted},
+    machine::{Machine, Start, free_port, from_inside, until_booted},
+    machine_browser::MachineBrowser,
     site::Site,
 };
 
@@ -241,6 +242,8 @@ async fn machines_of_one_snapshot_are_two_hosts_that_share_no_identity() {
         ..Start::default()
     };
     let machine = Machine::start(start.clone()).await;
+    machine.serves_hooks().await;
+    println!("hooks after {:.1?}", machine.age());
     machine.prepare().await;
     println!("ready for a snapshot after {:.1?}", machine.age());
     assert_eq!(dev.get("/fleet/hosts").await.body, json!([]));

@@ -4,7 +4,7 @@ use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Stdio,
     time::Duration,
 };
 
@@ -18,15 +18,13 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
-    process::Child,
+    process::{Child, Command},
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    dev::{Dev, print_successfully},
     files::directory_of,
-    spawned::executed,
     wait::{polled, within},
 };
 
@@ -72,8 +70,11 @@ pub struct Machine {
 }
 
 /// Returns the directory of the image.
-fn image() -> PathBuf {
-    directory_of("BERTH_TEST_IMAGE", "make vm-test")
+pub fn image() -> PathBuf {
+    directory_of(
+        "BERTH_TEST_IMAGE",
+        "make image, and make vm-test or make bench",
+    )
 }
 
 /// Returns the URL by which a machine reaches a server on a port of the loopback interface here.
@@ -108,58 +109,15 @@ impl Machine {
             create
                 .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
                 .args([&image().join("berth.qcow2"), &overlay]);
-            print_successfully(create).await;
+            succeeds(&mut create).await;
         }
-        let mut qemu = tokio::process::Command::new("qemu-system-x86_64");
-        // An accelerator would be faster, but not every machine that runs tests can run a guest.
-        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
-            .args(["-nodefaults", "-display", "none", "-no-user-config"])
-            .args(["-m", &start.memory_mb.unwrap_or(2048).to_string()])
-            .arg("-drive")
-            .arg(format!("file={},if=virtio", overlay.display()))
-            .args(["-device", "virtio-rng-pci", "-serial"])
-            .arg(format!("file:{}/console", directory.path().display()));
-        for (name, device) in [
-            (MONITOR, "mode=control,chardev"),
-            (HOOKS, "virtserialport,name=berth.hooks,chardev"),
-        ] {
-            let socket = directory.path().join(name);
-            qemu.arg("-chardev").arg(format!(
-                "socket,id={name},server=on,wait=off,path={}",
-                socket.display()
-            ));
-            let option = if name == MONITOR { "-mon" } else { "-device" };
-            if name == HOOKS {
-                qemu.args(["-device", "virtio-serial-pci"]);
-            }
-            qemu.arg(option).arg(format!("{device}={name}"));
-        }
-        if start.resumed_from.is_some() {
-            qemu.args(["-loadvm", SNAPSHOT]);
-        }
+        let mut qemu = emulator(directory.path(), &overlay, &start);
         if let Some(user_data) = &start.disk {
             let disk = settings_disk(directory.path(), user_data).await;
-            qemu.arg("-drive");
-            qemu.arg(format!(
+            qemu.arg("-drive").arg(format!(
                 "file={},if=virtio,format=raw,readonly=on",
                 disk.display()
             ));
-        }
-        if let Some(parameters) = &start.kernel {
-            qemu.arg("-kernel").arg(image().join("berth.vmlinuz"));
-            qemu.arg("-initrd").arg(image().join("berth.initrd"));
-            qemu.arg("-append")
-                .arg(format!("console=ttyS0 {parameters}"));
-        }
-        for (key, value) in &start.credentials {
-            let value = BASE64_STANDARD.encode(value);
-            qemu.arg("-smbios").arg(format!(
-                "type=11,value=io.systemd.credential.binary:berth.{key}={value}"
-            ));
-        }
-        if let Some(clock) = start.clock {
-            qemu.arg("-rtc")
-                .arg(format!("base={}", clock.format("%Y-%m-%dT%H:%M:%S")));
         }
         if !start.has_no_network {
             qemu.arg("-nic").arg(format!(
@@ -179,24 +137,6 @@ impl Machine {
         }
     }
 
-    /// Starts a machine whose agent joins control, with settings that the firmware passes.
-    pub async fn join(dev: &Dev, token: &str) -> Machine {
-        Machine::join_with(dev, token, Start::default()).await
-    }
-
-    /// Starts such a machine with further properties.
-    pub async fn join_with(dev: &Dev, token: &str, mut start: Start) -> Machine {
-        let port = free_port();
-        let settings = [
-            ("control_url", from_inside(&dev.base_url)),
-            ("allow_plain_http", "true".to_owned()),
-            ("join_token", token.to_owned()),
-            ("advertise", format!("127.0.0.1:{port}")),
-        ];
-        start.credentials.extend(settings);
-        Machine::start_at(start, port).await
-    }
-
     pub fn console(&self) -> String {
         let console = fs::read(self.directory.path().join("console"));
         String::from_utf8_lossy(&console.unwrap_or_default()).into_owned()
@@ -213,16 +153,26 @@ impl Machine {
         until_booted(name, async || UnixStream::connect(&path).await.ok()).await
     }
 
-    /// Prepares the machine for a snapshot as soon as it is ready. A request that comes before the
-    /// machine serves its hooks is lost, and sent again.
+    /// Waits until the machine serves its hooks.
+    pub async fn serves_hooks(&self) {
+        until_booted("the hooks of a machine", async || self.is_prepared().await).await;
+    }
+
+    /// Prepares the machine for a snapshot as soon as its browser is ready.
     pub async fn prepare(&self) {
         until_booted("a machine that is ready for a snapshot", async || {
-            let call = self.hook("/suspend/prepare", json!({}));
-            let (status, body) = timeout(PREPARE_TIMEOUT, call).await.ok()?;
-            assert!([200, 503].contains(&status.as_u16()), "{body}");
-            (status == StatusCode::OK).then_some(())
+            self.is_prepared().await.filter(|is_prepared| *is_prepared)
         })
         .await;
+    }
+
+    /// Returns whether the machine is prepared for a snapshot. A request that comes before it
+    /// serves its hooks is lost.
+    async fn is_prepared(&self) -> Option<bool> {
+        let call = self.hook("/suspend/prepare", json!({}));
+        let (status, body) = timeout(PREPARE_TIMEOUT, call).await.ok()?;
+        assert!([200, 503].contains(&status.as_u16()), "{body}");
+        Some(status == StatusCode::OK)
     }
 
     /// Calls the hook of a machine that was resumed.
@@ -285,6 +235,57 @@ impl Machine {
     }
 }
 
+/// Returns the command of a machine without network, with its console and its sockets in a
+/// directory.
+fn emulator(directory: &Path, overlay: &Path, start: &Start) -> Command {
+    let mut qemu = Command::new("qemu-system-x86_64");
+    // An accelerator would be faster, but not every machine that runs tests can run a guest.
+    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+        .args(["-nodefaults", "-display", "none", "-no-user-config"])
+        .args(["-m", &start.memory_mb.unwrap_or(2048).to_string()])
+        .arg("-drive")
+        .arg(format!("file={},if=virtio", overlay.display()))
+        .args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"])
+        .arg("-serial")
+        .arg(format!("file:{}/console", directory.display()));
+    for (name, option, device) in [
+        (MONITOR, "-mon", "mode=control"),
+        (HOOKS, "-device", "virtserialport,name=berth.hooks"),
+    ] {
+        let socket = directory.join(name);
+        qemu.arg("-chardev").arg(format!(
+            "socket,id={name},server=on,wait=off,path={}",
+            socket.display()
+        ));
+        qemu.arg(option).arg(format!("{device},chardev={name}"));
+    }
+    if start.resumed_from.is_some() {
+        qemu.args(["-loadvm", SNAPSHOT]);
+    }
+    if let Some(parameters) = &start.kernel {
+        qemu.arg("-kernel").arg(image().join("berth.vmlinuz"));
+        qemu.arg("-initrd").arg(image().join("berth.initrd"));
+        qemu.arg("-append")
+            .arg(format!("console=ttyS0 {parameters}"));
+    }
+    for (key, value) in &start.credentials {
+        let value = BASE64_STANDARD.encode(value);
+        qemu.arg("-smbios").arg(format!(
+            "type=11,value=io.systemd.credential.binary:berth.{key}={value}"
+        ));
+    }
+    if let Some(clock) = start.clock {
+        qemu.arg("-rtc")
+            .arg(format!("base={}", clock.format("%Y-%m-%dT%H:%M:%S")));
+    }
+    qemu
+}
+
+async fn succeeds(command: &mut Command) {
+    let status = command.status().await.unwrap();
+    assert!(status.success(), "{command:?}: {status}");
+}
+
 /// Writes a disk that has the file `user-data`.
 async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
     let disk = directory.join("settings.img");
@@ -293,52 +294,9 @@ async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
     fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
     let mut format = Command::new("mkfs.vfat");
     format.args(["-n", "CIDATA"]).arg(&disk);
-    print_successfully(format).await;
+    succeeds(&mut format).await;
     let mut copy = Command::new("mcopy");
     copy.arg("-i").arg(&disk).arg(&file).arg("::user-data");
-    print_successfully(copy).await;
+    succeeds(&mut copy).await;
     disk
-}
-
-/// A browser of a machine.
-pub struct MachineBrowser<'a> {
-    pub dev: &'a Dev,
-    pub path: String,
-}
-
-impl<'a> MachineBrowser<'a> {
-    pub async fn create(dev: &'a Dev) -> Self {
-        let created = dev.post("/browsers", json!({})).await;
-        assert_eq!(created.status, 201, "{}", created.body);
-        let id = created.body["session_id"].as_str().unwrap();
-        MachineBrowser {
-            dev,
-            path: format!("/browsers/{id}"),
-        }
-    }
-
-    /// Sends a request with a body to a route of the browser, which must succeed.
-    pub async fn post(&self, route: &str, body: Value) -> Value {
-        let answer = self.dev.post(&format!("{}{route}", self.path), body).await;
-        assert!(answer.status.is_success(), "{route}: {}", answer.body);
-        answer.body
-    }
-
-    /// Runs TypeScript and returns its result.
-    pub async fn run(&self, code: &str) -> Value {
-        let answer = self
-            .post("/automation/execute", json!({ "code": code }))
-            .await;
-        assert_eq!(answer["success"], true, "{answer}");
-        answer["result"].clone()
-    }
-
-    /// Runs a shell script in the machine, which must succeed, and returns its output.
-    pub async fn shell(&self, script: &str, as_root: bool) -> String {
-        let body = json!({"command": "sh", "args": ["-c", script], "as_root": as_root});
-        let answer = self.post("/process/exec", body).await;
-        let output = executed(&answer);
-        assert_eq!(output.exit_code, 0, "{script}: {output:?}");
-        output.stdout.trim().to_owned()
-    }
 }

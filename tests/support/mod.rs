@@ -19,6 +19,7 @@ pub mod live;
 pub mod login_site;
 pub mod login_sites;
 pub mod machine;
+pub mod machine_browser;
 pub mod page;
 pub mod painter;
 pub mod postgres;
