@@ -17,6 +17,7 @@ const PREVIOUS: &str = "0.0.1-1";
 /// A program in place of QEMU, which runs until it is stopped.
 const QEMU: &str = r#"#!/bin/sh
 echo "$@" > "$RUNTIME_DIRECTORY/arguments"
+cat "$RUNTIME_DIRECTORY"/setting-* > "$RUNTIME_DIRECTORY/read"
 tail -f /dev/null &
 echo $! > "$RUNTIME_DIRECTORY/pid"
 "#;
@@ -254,9 +255,7 @@ async fn control_launches_and_destroys_machines() {
     let user: u32 = container.run(&stat).await.trim().parse().unwrap();
     let dynamic_users = 61184..=65519;
     assert!(dynamic_users.contains(&user), "{user}");
-    let settings = container
-        .run(&format!("tail --lines=+1 {runtime}/setting-*"))
-        .await;
+    let settings = container.run(&format!("cat {runtime}/read")).await;
     for expected in [
         "io.systemd.credential:berth.control_url=http://169.254.103.2:8080",
         "io.systemd.credential:berth.join_token=berth_join_",
@@ -269,7 +268,7 @@ async fn control_launches_and_destroys_machines() {
     assert!(!arguments.contains("berth_join_"), "{arguments}");
     let log = container.run("journalctl --no-pager").await;
     assert!(!log.contains("berth_join_"), "{log}");
-    let list_files = format!("ls /run/berth-vm/{name}");
+    let list_files = format!("ls /run/berth-vm/{name}; ls {runtime} | grep setting || true");
     until("settings that are deleted", async || {
         (container.run(&list_files).await == "port\n").then_some(())
     })
