@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     dev::Dev,
+    files::unzipped,
     fleet_host::join_token,
     machine::{Machine, Start, free_port, from_inside, until_booted},
     machine_browser::MachineBrowser,
@@ -109,6 +110,13 @@ async fn uses_its_parts(browser: &MachineBrowser<'_>) {
     );
     let resized = browser.post(&resize, json!({"rows": 30, "cols": 90})).await;
     assert_eq!(resized, json!({"ok": true}));
+    let directory = browser.shell("mktemp -d", false).await;
+    let write = format!("echo written > {directory}/file");
+    browser.shell(&write, false).await;
+    let archive = browser
+        .download(&format!("/fs/download_dir_zip?path={directory}"))
+        .await;
+    assert_eq!(unzipped(&archive)["file"], b"written\n");
 }
 
 async fn nothing_but_the_agent_listens(browser: &MachineBrowser<'_>) {

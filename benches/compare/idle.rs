@@ -1,6 +1,6 @@
 //! The wake-ups of the agent while nothing uses its browser.
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeMap, ffi::OsString, fs, time::Duration};
 
 use tokio::time::sleep;
 
@@ -31,18 +31,29 @@ pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
 async fn wake_ups_per_second(pid: u32) -> Result<f64> {
     let before = waits(pid)?;
     sleep(WINDOW).await;
-    Ok((waits(pid)? - before) as f64 / WINDOW.as_secs_f64())
+    let after = waits(pid)?;
+    // Without those of threads that have ended meanwhile.
+    let waited = after.iter().map(|(thread, count)| {
+        let earlier = before.get(thread).copied().unwrap_or_default();
+        count - earlier
+    });
+    Ok(waited.sum::<u64>() as f64 / WINDOW.as_secs_f64())
 }
 
-/// Returns how often the threads of a process have waited: each wait ends with a wake-up.
-fn waits(pid: u32) -> Result<u64> {
-    let mut waits = 0;
+/// Returns how often each thread of a process has waited: each wait ends with a wake-up.
+fn waits(pid: u32) -> Result<BTreeMap<OsString, u64>> {
+    let mut waits = BTreeMap::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let status = fs::read_to_string(thread?.path().join("status"))?;
+        let thread = thread?;
+        // It may end between the two.
+        let Ok(status) = fs::read_to_string(thread.path().join("status")) else {
+            continue;
+        };
         let field = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        waits += field.ok_or("no count of waits")?.trim().parse::<u64>()?;
+        let count = field.ok_or("no count of waits")?.trim().parse()?;
+        waits.insert(thread.file_name(), count);
     }
     Ok(waits)
 }

@@ -7,16 +7,19 @@
 //!
 //! Before the network is on, everything is replaced that must not be the same on two machines.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tokio::{sync::Mutex, task::spawn_blocking, time::timeout};
 
 use super::agent;
 use crate::{
-    api::suspend::{AgentHook, AgentHookAnswer, Prepared, Resume, Resumed},
+    api::suspend::{AgentHook, AgentHookAnswer, Entropy, Prepared, Resume, Resumed},
     shutdown::Shutdown,
     system::machine::{clock, identity, network, random},
 };
+
+/// The longest wait for random bytes of the engine.
+const SOURCE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a hook failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,20 +38,26 @@ pub(super) enum HookError {
 /// The machine and its agent. Clones share them; one hook runs at a time.
 #[derive(Clone)]
 pub(super) struct Machine {
-    agent: Arc<Mutex<PathBuf>>,
+    agent: PathBuf,
+    /// The id of the run, once the agent has it.
+    resumed: Arc<Mutex<Option<Resumed>>>,
     shutdown: Shutdown,
 }
 
 impl Machine {
     pub(super) fn new(agent: PathBuf, shutdown: Shutdown) -> Self {
-        let agent = Arc::new(Mutex::new(agent));
-        Self { agent, shutdown }
+        let resumed = Arc::default();
+        Self {
+            agent,
+            resumed,
+            shutdown,
+        }
     }
 
     /// Makes the machine ready for a snapshot.
     pub(super) async fn prepare(&self) -> Result<Prepared, HookError> {
-        let agent = self.agent.lock().await;
-        answer_of(agent::call(&agent, &AgentHook::Prepare).await)?;
+        let _resumed = self.resumed.lock().await;
+        answer_of(agent::call(&self.agent, &AgentHook::Prepare).await)?;
         step("disable the network", network::disable().await)?;
         let written = spawn_blocking(nix::unistd::sync).await;
         step("write the file systems", written.map_err(io::Error::other))?;
@@ -56,19 +65,32 @@ impl Machine {
     }
 
     /// Makes a resumed machine another one than those of the same snapshot, and ends the hooks.
+    /// Completes even if the caller leaves. If only the last step failed, a further call repeats
+    /// it.
     pub(super) async fn resume(&self, resume: Resume) -> Result<Resumed, HookError> {
-        let agent = self.agent.lock().await;
+        let machine = self.clone();
+        let resuming = self.shutdown.spawn(async move {
+            let mut resumed = machine.resumed.lock().await;
+            let current = match resumed.take() {
+                Some(current) => current,
+                None => machine.renew(resume).await?,
+            };
+            *resumed = Some(current.clone());
+            step("enable the network", network::enable().await)?;
+            machine.shutdown.request();
+            Ok(current)
+        });
+        let stopped = |_| HookError::Failed("resume", "the hooks are stopping".to_owned());
+        resuming.await.map_err(stopped)?
+    }
+
+    /// Replaces everything that must not be the same on two machines.
+    async fn renew(&self, resume: Resume) -> Result<Resumed, HookError> {
         // Before the first change: may this machine be resumed?
-        answer_of(agent::call(&agent, &AgentHook::Prepare).await)?;
-        let source = step("read the source of random numbers", random::of_engine())?;
-        let entropy = resume
-            .entropy
-            .as_ref()
-            .map(|entropy| entropy.bytes().to_vec());
-        let entropy: Vec<u8> = entropy.into_iter().chain(source).flatten().collect();
-        if entropy.is_empty() {
-            return Err(HookError::NoEntropy);
-        }
+        answer_of(agent::call(&self.agent, &AgentHook::Prepare).await)?;
+        let entropy = entropy(resume.entropy.as_ref()).await?;
+        // It is on if the snapshot was taken without the other hook.
+        step("disable the network", network::disable().await)?;
         step("set the clock", clock::set(resume.time.0))?;
         step("add random numbers", random::reseed(&entropy))?;
         step("write the machine id", identity::renew())?;
@@ -76,13 +98,26 @@ impl Machine {
             join_token: resume.join_token.expose().to_owned(),
             advertise: resume.advertise.map(|address| address.get()),
         };
-        let AgentHookAnswer::Resumed { boot_id } = answer_of(agent::call(&agent, &hook).await)?
-        else {
-            return Err(HookError::Failed("resume", "unknown answer".to_owned()));
-        };
-        step("enable the network", network::enable().await)?;
-        self.shutdown.request();
-        Ok(Resumed { boot_id })
+        match answer_of(agent::call(&self.agent, &hook).await)? {
+            AgentHookAnswer::Resumed { boot_id } => Ok(Resumed { boot_id }),
+            _ => Err(HookError::Failed("resume", "unknown answer".to_owned())),
+        }
+    }
+}
+
+/// Returns the random bytes of the request, and those of the engine's source.
+async fn entropy(requested: Option<&Entropy>) -> Result<Vec<u8>, HookError> {
+    // A source without bytes blocks.
+    let source = timeout(SOURCE_TIMEOUT, spawn_blocking(random::of_engine)).await;
+    let source = match source {
+        Ok(Ok(read)) => step("read the source of random numbers", read)?,
+        Ok(Err(_)) | Err(_) => None,
+    };
+    let requested = requested.map(|entropy| entropy.bytes().to_vec());
+    let entropy: Vec<u8> = requested.into_iter().chain(source).flatten().collect();
+    match entropy.is_empty() {
+        true => Err(HookError::NoEntropy),
+        false => Ok(entropy),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Machines of the VM image that join control, and their browsers.
 
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
@@ -50,6 +51,14 @@ impl<'a> MachineBrowser<'a> {
         let answer = self.dev.post(&format!("{}{route}", self.path), body).await;
         assert!(answer.status.is_success(), "{route}: {}", answer.body);
         answer.body
+    }
+
+    /// Returns the body of a response.
+    pub async fn download(&self, route: &str) -> Vec<u8> {
+        let path = format!("{}{route}", self.path);
+        let response = self.dev.request(Method::GET, &path).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{route}");
+        response.bytes().await.unwrap().to_vec()
     }
 
     /// Runs TypeScript and returns its result.

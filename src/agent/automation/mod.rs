@@ -216,8 +216,8 @@ impl Automation {
     }
 
     /// Has the workers that wait for scripts replaced by new processes.
-    pub(super) fn renew(&self) {
-        self.pool.renew();
+    pub(super) async fn renew(&self) {
+        self.pool.renew().await;
     }
 
     /// Runs a script, in the named executor or in a worker of the pool. Dropping the returned

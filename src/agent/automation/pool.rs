@@ -14,7 +14,7 @@ use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time
 use futures::{StreamExt, stream::FuturesUnordered};
 use metrics::{gauge, histogram};
 use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
+    sync::{mpsc, oneshot, watch},
     task::{JoinError, JoinSet},
     time::{Instant, sleep_until},
 };
@@ -62,7 +62,7 @@ type Waiter = oneshot::Sender<Result<Worker, String>>;
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     requests: mpsc::Sender<Waiter>,
-    renewal: Arc<Notify>,
+    renewals: mpsc::Sender<oneshot::Sender<()>>,
 }
 
 /// Why no worker was acquired.
@@ -98,17 +98,21 @@ impl Pool {
             backoff: Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY),
             next_start_at: Instant::now(),
         };
-        let renewal = Arc::new(Notify::new());
-        shutdown.spawn(task.run(requests, browser, renewal.clone()));
+        let (renewals, renewal_requests) = mpsc::channel(1);
+        shutdown.spawn(task.run(requests, browser, renewal_requests));
         Pool {
             requests: sender,
-            renewal,
+            renewals,
         }
     }
 
-    /// Has the warm workers replaced by new ones.
-    pub(super) fn renew(&self) {
-        self.renewal.notify_one();
+    /// Discards the warm workers, and those that are being started. New ones are started.
+    pub(super) async fn renew(&self) {
+        let (discarded, is_discarded) = oneshot::channel();
+        // Both fail only when the pool has ended, and then it has no workers.
+        if self.renewals.send(discarded).await.is_ok() {
+            let _ = is_discarded.await;
+        }
     }
 
     /// Waits for an unused worker.
@@ -153,7 +157,7 @@ impl PoolTask {
         mut self,
         mut requests: mpsc::Receiver<Waiter>,
         mut browser: watch::Receiver<BrowserState>,
-        renewal: Arc<Notify>,
+        mut renewals: mpsc::Receiver<oneshot::Sender<()>>,
     ) {
         let mut worker_ends = FuturesUnordered::new();
         self.follow_browser(&browser.borrow_and_update().clone());
@@ -180,7 +184,11 @@ impl PoolTask {
                     let state = browser.borrow_and_update().clone();
                     self.follow_browser(&state);
                 }
-                () = renewal.notified() => self.discard_workers(),
+                Some(discarded) = renewals.recv() => {
+                    self.discard_workers();
+                    // The caller may have left.
+                    let _ = discarded.send(());
+                }
                 Some(()) = worker_ends.next(), if !worker_ends.is_empty() => {
                     self.warm.retain(|worker| !worker.is_ended());
                 }
@@ -211,7 +219,8 @@ impl PoolTask {
 
     fn discard_workers(&mut self) {
         self.warm.clear();
-        self.starts.abort_all();
+        // Those that have started already, too.
+        self.starts = JoinSet::new();
         self.reset_failures();
         self.next_start_at = Instant::now();
     }
@@ -257,7 +266,7 @@ impl PoolTask {
                 }
             }
             Ok(Err(error)) => self.on_start_failed(&error.to_string()),
-            // The start was aborted because its browser has gone, or for a renewal.
+            // The start was aborted because its browser has gone.
             Err(_) => {}
         }
     }

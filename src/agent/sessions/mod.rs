@@ -217,7 +217,7 @@ impl Sessions {
         let spare = self.inner.spare.lock().await;
         let current = self.current();
         for session in iter::once(&current).chain(spare.as_ref()) {
-            session.agent.automation.renew();
+            session.agent.automation.renew().await;
             session.agent.chromium.renew_pages().await?;
         }
         Ok(())
@@ -405,7 +405,7 @@ impl Sessions {
 
     /// Prepares the next session, if the setting demands one. A failure is only logged: the session
     /// then starts when it is needed.
-    async fn prepare_spare(&self) {
+    pub(super) async fn prepare_spare(&self) {
         if !self.inner.config.spare || self.is_restarting() || self.inner.shutdown.is_requested() {
             return;
         }

@@ -16,8 +16,9 @@ use nix::libc::{c_int, c_uchar};
 const DEVICE: &str = "/dev/urandom";
 /// The source of random numbers that the engine gives the machine.
 const ENGINE_SOURCE: &str = "/dev/hwrng";
-/// The bytes that are read from the source of the engine.
-const SOURCE_BYTES: usize = 64;
+/// The bytes that are read from the source of the engine. The kernel and its driver keep up to 128
+/// of them in memory, which a snapshot has: only later ones differ between machines.
+const SOURCE_BYTES: usize = 256;
 /// The most bytes that are added at once: those of a request, and of the source.
 const MAX_BYTES: usize = 256 + SOURCE_BYTES;
 
@@ -54,7 +55,7 @@ pub fn of_engine() -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Adds random bytes, from which all later random numbers follow. Uses the first 320 of them.
+/// Adds random bytes, from which all later random numbers follow. Uses the first 512 of them.
 ///
 /// # Errors
 /// Fails without `CAP_SYS_ADMIN`.

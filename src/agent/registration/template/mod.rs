@@ -13,17 +13,21 @@
 mod resumption;
 mod socket;
 
-use std::{fmt::Display, io};
+use std::{fmt::Display, io, time::Duration};
 
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 use self::resumption::Resumption;
 use super::{PendingRegistration, RESUMED_RETRY_DELAY, RETRY_DELAY};
 use crate::{
-    agent::{AgentError, sessions::Sessions, settings::ControlConfig},
+    agent::{AgentError, chromium::RenewalError, sessions::Sessions, settings::ControlConfig},
     api::suspend::{AgentHook, AgentHookAnswer},
     backoff::Backoff,
+    system::files::remove::remove_or_warn,
 };
+
+/// The longest time in which the processes are replaced, less than the hooks wait.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The registration of an agent whose machine has not been resumed.
 pub(super) struct Template {
@@ -48,7 +52,11 @@ impl Template {
             source,
         };
         if let Some(resumption) = Resumption::load(state_dir).map_err(describe)? {
-            return register(pending, &control, resumption);
+            // Left by an agent that was killed.
+            socket::remove(&state_dir.hooks_socket()).map_err(describe)?;
+            let applied = resumption.apply(&control).map_err(io::Error::other);
+            let (control, boot_id) = applied.map_err(describe)?;
+            return register(pending, control, boot_id);
         }
         if state_dir.host_key().exists() {
             let reason = "it has the key of a host, which a template must not have";
@@ -77,34 +85,50 @@ impl Template {
     }
 
     async fn prepare(&self) -> AgentHookAnswer {
-        let is_ready = self.sessions.is_ready() && self.sessions.is_spare_ready();
-        match (self.is_resumed().await, is_ready) {
-            (true, _) => already_resumed(),
-            (false, false) => AgentHookAnswer::NotReady,
-            (false, true) => AgentHookAnswer::Prepared,
+        if self.is_resumed().await {
+            return already_resumed();
+        }
+        // Again, if its start has failed.
+        self.sessions.prepare_spare().await;
+        match self.sessions.is_ready() && self.sessions.is_spare_ready() {
+            true => AgentHookAnswer::Prepared,
+            false => AgentHookAnswer::NotReady,
         }
     }
 
     /// Makes the machine another one than those that are resumed from the same snapshot, and
     /// registers it in the background.
     async fn resume(&self, resumption: Resumption) -> AgentHookAnswer {
+        let (control, boot_id) = match resumption.apply(&self.control) {
+            Ok(applied) => applied,
+            Err(reason) => return AgentHookAnswer::Refused { reason },
+        };
         let mut pending = self.pending.lock().await;
-        if pending.is_none() {
+        let Some(state_dir) = pending
+            .as_ref()
+            .map(|pending| pending.config.state_dir.clone())
+        else {
             return already_resumed();
+        };
+        match timeout(RENEWAL_TIMEOUT, self.sessions.renew()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(RenewalError::NotReady(_))) => return AgentHookAnswer::NotReady,
+            Ok(Err(error)) => return failed(&error),
+            Err(error) => return failed(&error),
         }
-        if let Err(error) = self.sessions.renew().await {
+        if let Err(error) = resumption.store(&state_dir) {
             return failed(&error);
         }
         let Some(registration) = pending.take() else {
             return already_resumed();
         };
-        let boot_id = resumption.boot_id().to_owned();
-        if let Err(error) = resumption.store(&registration.config.state_dir) {
-            return failed(&error);
-        }
-        match register(registration, &self.control, resumption) {
+        match register(registration, control, boot_id.clone()) {
             Ok(()) => AgentHookAnswer::Resumed { boot_id },
-            Err(error) => failed(&error),
+            Err(error) => {
+                // The caller gives up the machine, which must not register after a restart.
+                remove_or_warn(&state_dir.resumption());
+                failed(&error)
+            }
         }
     }
 
@@ -115,10 +139,9 @@ impl Template {
 
 fn register(
     pending: PendingRegistration,
-    template: &ControlConfig,
-    resumption: Resumption,
+    control: ControlConfig,
+    boot_id: String,
 ) -> Result<(), AgentError> {
-    let (control, boot_id) = resumption.apply(template).map_err(io::Error::other)?;
     let delays = Backoff::new(RESUMED_RETRY_DELAY, RETRY_DELAY.1);
     pending.start(control, boot_id, delays)
 }

@@ -64,23 +64,21 @@ impl Resumption {
         state_dir.write_resumption(text.expose_secret())
     }
 
-    /// Returns the id of the run since the resumption.
-    pub(super) fn boot_id(&self) -> &str {
-        &self.boot_id
-    }
-
     /// Returns the options of the registration, and the id of the run.
     ///
     /// # Errors
     /// Returns the rule for the address.
-    pub(super) fn apply(self, template: &ControlConfig) -> Result<(ControlConfig, String), String> {
+    pub(super) fn apply(
+        &self,
+        template: &ControlConfig,
+    ) -> Result<(ControlConfig, String), String> {
         let advertised = self.advertise.map(|address| address.to_string().parse());
         let control = ControlConfig {
-            join_token: Some(self.join_token.into()),
+            join_token: Some(self.join_token.clone().into()),
             advertised: advertised.transpose()?,
             ..template.clone()
         };
-        Ok((control, self.boot_id))
+        Ok((control, self.boot_id.clone()))
     }
 }
 

@@ -1,11 +1,15 @@
 //! The socket of the hooks. It is in a directory that only the agent's user can enter.
 
-use std::{fs, io, path::PathBuf, time::Duration};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use super::Template;
@@ -16,6 +20,8 @@ use crate::{
 
 /// The longest time in which a hook arrives.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The delay after an error, usually for want of a free file descriptor.
+const ERROR_DELAY: Duration = Duration::from_secs(1);
 /// The most bytes of a hook.
 const MAX_REQUEST: u64 = 4096;
 
@@ -24,10 +30,7 @@ const MAX_REQUEST: u64 = 4096;
 /// # Errors
 /// Fails if the socket cannot be created.
 pub(super) fn serve(path: PathBuf, template: Template, shutdown: &Shutdown) -> io::Result<()> {
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(&path)?;
     let listener = UnixListener::bind(&path)?;
     let stop = shutdown.clone();
     shutdown.spawn(async move {
@@ -35,18 +38,29 @@ pub(super) fn serve(path: PathBuf, template: Template, shutdown: &Shutdown) -> i
             () = answer_all(&listener, &template) => {}
             () = stop.requested() => {}
         }
-        if let Err(error) = fs::remove_file(&path) {
+        if let Err(error) = remove(&path) {
             tracing::warn!("cannot remove {}: {error}", path.display());
         }
     });
     Ok(())
 }
 
+/// Removes the socket, if it is there.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 async fn answer_all(listener: &UnixListener, template: &Template) {
     while !template.is_resumed().await {
         let answered = match listener.accept().await {
             Ok((stream, _)) => answer(stream, template).await,
-            Err(error) => Err(error),
+            Err(error) => {
+                sleep(ERROR_DELAY).await;
+                Err(error)
+            }
         };
         if let Err(error) = answered {
             tracing::warn!("a hook of the machine failed: {error}");
