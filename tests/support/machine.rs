@@ -32,6 +32,8 @@ use super::{
 const BOOT_TIMEOUT: Duration = Duration::from_secs(400);
 /// The time after which a call before a snapshot is repeated.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same of a call after it, which replaces processes.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(40);
 /// The address of this machine in that of QEMU's user network.
 const OUTSIDE: &str = "10.0.2.2";
 
@@ -175,10 +177,14 @@ impl Machine {
         Some(status == StatusCode::OK)
     }
 
-    /// Calls the hook of a machine that was resumed.
+    /// Calls the hook of a machine that was resumed. A request that comes before QEMU has loaded
+    /// the snapshot is lost.
     pub async fn resumed(&self, body: Value) -> (StatusCode, Value) {
-        let call = self.hook("/suspend/resumed", body);
-        within(BOOT_TIMEOUT, "an answer of a resumed machine", call).await
+        until_booted("an answer of a resumed machine", async || {
+            let call = self.hook("/suspend/resumed", body.clone());
+            timeout(RESUME_TIMEOUT, call).await.ok()
+        })
+        .await
     }
 
     /// Calls a hook of the machine, as its engine does, and returns status and body.
