@@ -21,7 +21,6 @@ mod fill;
 mod fixtures;
 mod fleet;
 mod idle;
-mod image;
 mod input;
 mod login;
 mod pool;
@@ -37,10 +36,9 @@ mod watch;
 
 use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
-use tokio::{runtime::Handle, task::block_in_place};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 21] = [
+const SECTIONS: [&str; 20] = [
     "execute",
     "start",
     "idle",
@@ -61,10 +59,7 @@ const SECTIONS: [&str; 21] = [
     "credential",
     "fill",
     "login",
-    IMAGE,
 ];
-/// The section that needs the VM image, and is omitted without it unless it is selected.
-const IMAGE: &str = "image";
 
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
@@ -105,10 +100,6 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
         if !selected.is_empty() && selected.iter().all(|name| name != section) {
             continue;
         }
-        if section == IMAGE && selected.is_empty() && !has_image() {
-            println!("==> Not measured: {section}, which needs make image");
-            continue;
-        }
         println!("==> Measuring: {section}");
         match section {
             "execute" => execute::measure(figures, &agent, &site).await?,
@@ -126,8 +117,6 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
                 dev.stop().await?;
             }
             "idle" => idle::measure(figures, &agent).await?,
-            // Waits of the tests are not of a kind that a task can have.
-            IMAGE => block_in_place(|| Handle::current().block_on(image::measure(figures)))?,
             "session" => session::measure(figures).await?,
             "create" => create::measure(figures, &agent).await?,
             "pool" => pool::measure(figures, &agent).await?,
@@ -148,8 +137,4 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
     }
     agent.stop().await?;
     Ok(())
-}
-
-fn has_image() -> bool {
-    std::env::var_os("BERTH_TEST_IMAGE").is_some_and(|directory| !directory.is_empty())
 }

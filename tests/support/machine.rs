@@ -73,10 +73,7 @@ pub struct Machine {
 
 /// Returns the directory of the image.
 pub fn image() -> PathBuf {
-    directory_of(
-        "BERTH_TEST_IMAGE",
-        "make image, and make vm-test or make bench",
-    )
+    directory_of("BERTH_TEST_IMAGE", "make vm-test")
 }
 
 /// Returns the URL by which a machine reaches a server on a port of the loopback interface here.
