@@ -63,8 +63,8 @@ pub enum DevError {
     Signals(io::Error),
     #[error("cannot determine the path of this program: {0}")]
     Program(io::Error),
-    #[error("--vm needs the package berth-vm: {path}: {source}")]
-    Command { path: String, source: io::Error },
+    #[error("--vm needs the package berth-vm: no {0} in ../lib/berth beside this program")]
+    NoCommand(&'static str),
 }
 
 impl Settings {

@@ -12,11 +12,6 @@ impl Samples {
         Self(Vec::new())
     }
 
-    /// Returns the only sample of a value that was measured once.
-    pub fn of(value: f64) -> Self {
-        Self(vec![value])
-    }
-
     pub fn add(&mut self, value: f64) {
         self.0.push(value);
     }

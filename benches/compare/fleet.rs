@@ -57,22 +57,12 @@ pub async fn measure(figures: &mut Figures) -> Result<()> {
     let empty = "an empty database";
     figures.alone("control's start with 10,000 sessions", "ms", ms(started));
     let name = "control's memory, 1,000 hosts, 10,000 sessions";
-    figures.compare(name, "MiB", Samples::of(large), empty, Samples::of(small));
+    figures.compare(name, "MiB", of(large), empty, of(small));
     let name = "control's idle CPU with them";
-    figures.compare(
-        name,
-        "% core",
-        Samples::of(silent_cpu),
-        empty,
-        Samples::of(idle_cpu),
-    );
-    figures.alone(
-        "CPU of 100 heartbeats per s",
-        "% core",
-        Samples::of(busy_cpu),
-    );
+    figures.compare(name, "% core", of(silent_cpu), empty, of(idle_cpu));
+    figures.alone("CPU of 100 heartbeats per s", "% core", of(busy_cpu));
     figures.alone("heartbeat, 16 at once", "ms", heartbeats);
-    figures.alone("heartbeats, 16 at once", "per s", Samples::of(rate));
+    figures.alone("heartbeats, 16 at once", "per s", of(rate));
     figures.alone("registration of a host, 16 at once", "ms", registrations);
     figures.alone("page of 100 of 10,000 sessions", "ms", pages);
     Ok(())
@@ -177,5 +167,11 @@ async fn cpu_share(pid: u32, work: impl Future<Output = impl Sized>) -> Result<f
 }
 
 fn ms(time: Duration) -> Samples {
-    Samples::of(time.as_secs_f64() * 1e3)
+    of(time.as_secs_f64() * 1e3)
+}
+
+fn of(value: f64) -> Samples {
+    let mut samples = Samples::new();
+    samples.add(value);
+    samples
 }

@@ -20,7 +20,7 @@ use crate::{
     agent::settings::Config,
     api::viewport::Viewport,
     system::{
-        files::wait::DirectoryWatch,
+        files::{remove::remove_file_if_exists, wait::DirectoryWatch},
         process::{
             child::{Child, Listener, Stdout, describe_exit},
             environment::Inherited,
@@ -296,10 +296,7 @@ fn write_authority(path: &Path) -> io::Result<[u8; 16]> {
         entry.extend(part);
     }
     // The file is removed first: an existing one would keep its permissions.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove_file_if_exists(path)?;
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)

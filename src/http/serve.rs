@@ -40,7 +40,7 @@ use super::{
 use crate::{backoff::Backoff, shutdown::Shutdown};
 
 /// Time a client has to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Delay after a first failed accept, such as one without a free file descriptor.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);

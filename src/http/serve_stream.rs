@@ -1,18 +1,13 @@
 //! Serving one stream that is no connection of the network, such as that of a Unix socket.
 
-use std::time::Duration;
-
 use axum::Router;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::Service;
 
-use super::serve::ServerShutdown;
+use super::serve::{HEAD_TIMEOUT, ServerShutdown};
 use crate::shutdown::Shutdown;
-
-/// Time a client has to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the requests of a stream until its end, or until shutdown; the current one is finished
 /// then.

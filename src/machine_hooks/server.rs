@@ -21,7 +21,7 @@ use tokio::{
     net::{UnixListener, unix::pipe},
 };
 
-use crate::{http::serve_stream, shutdown::Shutdown};
+use crate::{http::serve_stream, shutdown::Shutdown, system::files::remove::remove_file_if_exists};
 
 /// The interval at which a port is checked for an engine that has opened its other end. A port
 /// reports that by no event that could be waited for from the start.
@@ -36,11 +36,7 @@ const SOCKET_MODE: u32 = 0o600;
 /// # Errors
 /// Fails if the socket cannot be created.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    if let Err(error) = std::fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
+    remove_file_if_exists(path)?;
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(SOCKET_MODE))?;
     Ok(listener)
@@ -48,7 +44,7 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 
 /// Removes the socket.
 pub(super) fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
+    if let Err(error) = remove_file_if_exists(path) {
         tracing::warn!("cannot remove {}: {error}", path.display());
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! prepare: the agent is ready ──▶ network off ──▶ file systems written
-//! resumed: clock ──▶ random numbers ──▶ machine id ──▶ agent: processes, key ──▶ network on
+//! resumed: network off ──▶ clock ──▶ random numbers ──▶ machine id ──▶ agent: processes, key
+//!          ──▶ network on
 //! ```
 //!
 //! Before the network is on, everything is replaced that must not be the same on two machines.

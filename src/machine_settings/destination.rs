@@ -1,13 +1,16 @@
 //! The files with the settings: the configuration of the agent, its tokens, and variables for the
 //! firewall.
 
-use std::{fs, io, net::SocketAddr, path::Path};
+use std::{io, net::SocketAddr, path::Path};
 
 use toml::{Table, Value};
 use url::{Host, Url};
 
 use super::{MachineSettingsError, SECRETS};
-use crate::state_dir::{replace_file, replace_private_file};
+use crate::{
+    state_dir::{replace_file, replace_private_file},
+    system::files::remove::remove_file_if_exists,
+};
 
 /// The configuration of the agent.
 const CONFIGURATION: &str = "berth.toml";
@@ -32,7 +35,7 @@ pub(super) fn write(mut settings: Table, directory: &Path) -> Result<(), Machine
                 let content = value.as_str().unwrap_or_default();
                 replace_private_file(&path, content.as_bytes())
             }
-            None => remove_if_exists(&path),
+            None => remove_file_if_exists(&path),
         };
         written.map_err(|source| unwritable(&path, source))?;
     }
@@ -81,13 +84,6 @@ fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(is_plain)
 }
 
-fn remove_if_exists(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn unwritable(path: &Path, source: io::Error) -> MachineSettingsError {
     MachineSettingsError::Unwritable {
         path: path.to_owned(),
@@ -97,7 +93,7 @@ fn unwritable(path: &Path, source: io::Error) -> MachineSettingsError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     use super::*;
 

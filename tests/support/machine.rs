@@ -4,7 +4,7 @@ use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -18,12 +18,13 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
-    process::{Child, Command},
+    process::Child,
     time::{Instant, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    dev::print_successfully,
     files::directory_of,
     wait::{polled, within},
 };
@@ -72,7 +73,7 @@ pub struct Machine {
 }
 
 /// Returns the directory of the image.
-pub fn image() -> PathBuf {
+fn image() -> PathBuf {
     directory_of("BERTH_TEST_IMAGE", "make vm-test")
 }
 
@@ -108,7 +109,7 @@ impl Machine {
             create
                 .args(["create", "-q", "-f", "qcow2", "-F", "qcow2", "-b"])
                 .args([&image().join("berth.qcow2"), &overlay]);
-            succeeds(&mut create).await;
+            print_successfully(create).await;
         }
         let mut qemu = emulator(directory.path(), &overlay, &start);
         if let Some(user_data) = &start.disk {
@@ -240,8 +241,8 @@ impl Machine {
 
 /// Returns the command of a machine without network, with its console and its sockets in a
 /// directory.
-fn emulator(directory: &Path, overlay: &Path, start: &Start) -> Command {
-    let mut qemu = Command::new("qemu-system-x86_64");
+fn emulator(directory: &Path, overlay: &Path, start: &Start) -> tokio::process::Command {
+    let mut qemu = tokio::process::Command::new("qemu-system-x86_64");
     // An accelerator would be faster, but not every machine that runs tests can run a guest.
     qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
         .args(["-nodefaults", "-display", "none", "-no-user-config"])
@@ -284,11 +285,6 @@ fn emulator(directory: &Path, overlay: &Path, start: &Start) -> Command {
     qemu
 }
 
-async fn succeeds(command: &mut Command) {
-    let status = command.status().await.unwrap();
-    assert!(status.success(), "{command:?}: {status}");
-}
-
 /// Writes a disk that has the file `user-data`.
 async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
     let disk = directory.join("settings.img");
@@ -297,9 +293,9 @@ async fn settings_disk(directory: &Path, user_data: &str) -> PathBuf {
     fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
     let mut format = Command::new("mkfs.vfat");
     format.args(["-n", "CIDATA"]).arg(&disk);
-    succeeds(&mut format).await;
+    print_successfully(format).await;
     let mut copy = Command::new("mcopy");
     copy.arg("-i").arg(&disk).arg(&file).arg("::user-data");
-    succeeds(&mut copy).await;
+    print_successfully(copy).await;
     disk
 }

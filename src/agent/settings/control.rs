@@ -95,28 +95,21 @@ impl ControlSettings {
 
     /// Rejects what all machines that are resumed from a snapshot would have in common.
     fn reject_of_template(&self, has_join_token: bool, errors: &mut SettingsErrors) {
-        for (option, is_set) in [
+        let common = [
             ("join-token-file", has_join_token),
             ("advertise", self.advertise.is_some()),
-        ] {
-            if is_set {
-                let message =
-                    "cannot be combined with --template: a machine gets it when it is resumed";
-                errors.add(option, message.to_owned());
-            }
-        }
+        ];
+        let message = "cannot be combined with --template: a machine gets it when it is resumed";
+        reject(common, message, errors);
     }
 
     fn reject_unused(&self, errors: &mut SettingsErrors) {
-        for (option, is_set) in [
+        let unused = [
             ("join-token-file", self.join_token_file.is_some()),
             ("advertise", self.advertise.is_some()),
             ("template", self.template),
-        ] {
-            if is_set {
-                errors.add(option, "has no effect without --control-url".to_owned());
-            }
-        }
+        ];
+        reject(unused, "has no effect without --control-url", errors);
     }
 
     fn parse_url(&self, text: &str) -> Result<Url, String> {
@@ -142,5 +135,18 @@ impl ControlSettings {
             );
         }
         Ok(url)
+    }
+}
+
+/// Adds the message for each of the options that is set.
+fn reject<const N: usize>(
+    options: [(&'static str, bool); N],
+    message: &str,
+    errors: &mut SettingsErrors,
+) {
+    for (option, is_set) in options {
+        if is_set {
+            errors.add(option, message.to_owned());
+        }
     }
 }

@@ -169,13 +169,10 @@ impl HostAddress {
     }
 }
 
-impl FromStr for HostAddress {
-    type Err = String;
+impl TryFrom<SocketAddr> for HostAddress {
+    type Error = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let address: SocketAddr = text
-            .parse()
-            .map_err(|_| "must be an IP address and a port such as 10.0.0.7:10001".to_owned())?;
+    fn try_from(address: SocketAddr) -> Result<Self, String> {
         let ip = address.ip().to_canonical();
         let is_link_local = match ip {
             IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
@@ -190,6 +187,17 @@ impl FromStr for HostAddress {
             0 => Err("must have a port from 1 to 65535".to_owned()),
             port => Ok(HostAddress(SocketAddr::new(ip, port))),
         }
+    }
+}
+
+impl FromStr for HostAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address: SocketAddr = text
+            .parse()
+            .map_err(|_| "must be an IP address and a port such as 10.0.0.7:10001".to_owned())?;
+        address.try_into()
     }
 }
 

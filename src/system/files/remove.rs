@@ -7,7 +7,7 @@
 use std::{
     ffi::{CStr, CString, OsStr},
     fmt::{self, Display},
-    io,
+    fs, io,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -53,6 +53,17 @@ pub fn remove_all(path: &Path) -> io::Result<()> {
             let failure = removal.failure;
             return failure.map_or(Ok(()), |failure| Err(failure.into()));
         }
+    }
+}
+
+/// Removes a file. Succeeds if there is nothing at `path`.
+///
+/// # Errors
+/// Fails if it cannot be removed, or is a directory.
+pub fn remove_file_if_exists(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The location of the script worker.
+//! The locations of the script worker and of other private programs.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,17 @@ const NAME: &str = "berth-script";
 /// The directory of private programs, below the parent of the program's directory.
 const PRIVATE_DIRECTORY: &str = "lib/berth";
 
+/// Returns the path of a private program that is installed with `own`, if there is one.
+pub fn find_private_program(own: &Path, name: &str) -> Option<PathBuf> {
+    let prefix = own.parent().and_then(Path::parent);
+    let private = prefix.map(|prefix| prefix.join(PRIVATE_DIRECTORY).join(name));
+    private.filter(|path| path.is_file())
+}
+
 /// Returns the path of the script worker that belongs to an agent's program: in `../lib/berth`,
 /// where packages install it, or else beside the program. It may be missing.
 pub fn find_script_worker(agent: &Path) -> PathBuf {
-    let prefix = agent.parent().and_then(Path::parent);
-    let private = prefix.map(|prefix| prefix.join(PRIVATE_DIRECTORY).join(NAME));
-    let installed = private.filter(|path| path.is_file());
+    let installed = find_private_program(agent, NAME);
     installed.unwrap_or_else(|| agent.with_file_name(NAME))
 }
 

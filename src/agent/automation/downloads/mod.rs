@@ -16,7 +16,6 @@ mod delivery;
 
 use std::{
     collections::HashMap,
-    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -30,9 +29,12 @@ use super::relay::DownloadSettings;
 use crate::{
     agent::chromium::Devtools,
     shutdown::Shutdown,
-    system::cdp::{
-        connection::{Cdp, CdpError},
-        multiplexer::Multiplexer,
+    system::{
+        cdp::{
+            connection::{Cdp, CdpError},
+            multiplexer::Multiplexer,
+        },
+        files::remove::remove_file_if_exists,
     },
 };
 
@@ -199,10 +201,7 @@ impl SettingTask {
 }
 
 fn remove(path: &Path) {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), %error, "cannot remove a download");
-        }
-        _ => {}
+    if let Err(error) = remove_file_if_exists(path) {
+        tracing::warn!(path = %path.display(), %error, "cannot remove a download");
     }
 }

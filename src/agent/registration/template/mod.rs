@@ -23,7 +23,7 @@ use crate::{
     agent::{AgentError, chromium::RenewalError, sessions::Sessions, settings::ControlConfig},
     api::suspend::{AgentHook, AgentHookAnswer},
     backoff::Backoff,
-    system::files::remove::remove_or_warn,
+    system::files::remove::{remove_file_if_exists, remove_or_warn},
 };
 
 /// The longest time in which the processes are replaced, less than the hooks wait.
@@ -53,7 +53,7 @@ impl Template {
         };
         if let Some(resumption) = Resumption::load(state_dir).map_err(describe)? {
             // Left by an agent that was killed.
-            socket::remove(&state_dir.hooks_socket()).map_err(describe)?;
+            remove_file_if_exists(&state_dir.hooks_socket()).map_err(describe)?;
             let applied = resumption.apply(&control).map_err(io::Error::other);
             let (control, boot_id) = applied.map_err(describe)?;
             return register(pending, control, boot_id);

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     agent::{settings::ControlConfig, state_dir::StateDir},
+    api::fleet::HostAddress,
     system::process::boot::BootTime,
 };
 
@@ -72,7 +73,7 @@ impl Resumption {
         &self,
         template: &ControlConfig,
     ) -> Result<(ControlConfig, String), String> {
-        let advertised = self.advertise.map(|address| address.to_string().parse());
+        let advertised = self.advertise.map(HostAddress::try_from);
         let control = ControlConfig {
             join_token: Some(self.join_token.clone().into()),
             advertised: advertised.transpose()?,

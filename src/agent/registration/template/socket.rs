@@ -1,10 +1,6 @@
 //! The socket of the hooks. It is in a directory that only the agent's user can enter.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, path::PathBuf, time::Duration};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -16,6 +12,7 @@ use super::Template;
 use crate::{
     api::suspend::{AgentHook, AgentHookAnswer},
     shutdown::Shutdown,
+    system::files::remove::remove_file_if_exists,
 };
 
 /// The longest time in which a hook arrives.
@@ -30,7 +27,7 @@ const MAX_REQUEST: u64 = 4096;
 /// # Errors
 /// Fails if the socket cannot be created.
 pub(super) fn serve(path: PathBuf, template: Template, shutdown: &Shutdown) -> io::Result<()> {
-    remove(&path)?;
+    remove_file_if_exists(&path)?;
     let listener = UnixListener::bind(&path)?;
     let stop = shutdown.clone();
     shutdown.spawn(async move {
@@ -38,19 +35,11 @@ pub(super) fn serve(path: PathBuf, template: Template, shutdown: &Shutdown) -> i
             () = answer_all(&listener, &template) => {}
             () = stop.requested() => {}
         }
-        if let Err(error) = remove(&path) {
+        if let Err(error) = remove_file_if_exists(&path) {
             tracing::warn!("cannot remove {}: {error}", path.display());
         }
     });
     Ok(())
-}
-
-/// Removes the socket, if it is there.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 async fn answer_all(listener: &UnixListener, template: &Template) {
