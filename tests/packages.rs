@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     container::{Container, PACKAGES, packages},
-    dev::print_successfully,
+    printed::print_successfully,
     wait::until,
 };
 

@@ -4,7 +4,10 @@ use std::{fs, process::Command};
 
 use tempfile::TempDir;
 
-use crate::support::dev::{BERTH, berth, print};
+use crate::support::{
+    dev::{BERTH, berth},
+    printed::print,
+};
 
 /// Completes the last word of a command line, as bash does.
 const COMPLETE: &str = r#"

@@ -2,7 +2,10 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use crate::support::dev::{Dev, Printed, State, berth, print};
+use crate::support::{
+    dev::{Dev, State, berth},
+    printed::{Printed, print},
+};
 
 async fn run(state: &State, subcommand: &str) -> Printed {
     print(state.command(&["database", subcommand])).await

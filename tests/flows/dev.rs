@@ -12,7 +12,8 @@ use tokio::{
 };
 
 use crate::support::{
-    dev::{Answer, Dev, State, command, print},
+    dev::{Answer, Dev, State, command},
+    printed::print,
     processes,
     wait::until,
 };

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::support::{
-    dev::{berth, print},
+    dev::berth,
+    printed::print,
     python::{clients, output_of, python},
 };
 

@@ -10,9 +10,10 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::{
-    dev::{Answer, BERTH, Dev, State, command_of, print},
+    dev::{Answer, BERTH, Dev, State, command_of},
     engine::TestEngine,
     fleet_agent::{fleet_control_in, host_when},
+    printed::print,
     wait::until,
 };
 

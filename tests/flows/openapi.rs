@@ -9,7 +9,8 @@ use tokio::process::Command;
 
 use crate::support::{
     agent::{Start, TOKEN},
-    dev::{Dev, berth, print},
+    dev::{Dev, berth},
+    printed::print,
     python::{clients, output_of, python},
 };
 

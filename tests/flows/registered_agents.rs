@@ -13,9 +13,10 @@ use serde_json::{Value, json};
 
 use crate::support::{
     agent::{Start, TestAgent},
-    dev::{Dev, berth, print},
+    dev::{Dev, berth},
     fleet_agent::{control_tls, host_when, joining, ready},
     fleet_host::{FleetHost, heartbeat, join_token, register, registration_at},
+    printed::print,
     processes,
     wait::until,
 };

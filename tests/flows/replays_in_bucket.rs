@@ -7,7 +7,8 @@ use reqwest::{Method, Response};
 use serde_json::json;
 
 use crate::support::{
-    dev::{Dev, State, print},
+    dev::{Dev, State},
+    printed::print,
     replays::add_finished,
     s3::S3Server,
     wait::until,

@@ -16,7 +16,8 @@ use tokio::{
 
 use crate::support::{
     agent::Start,
-    dev::{berth, print},
+    dev::berth,
+    printed::print,
     processes,
     service_manager::{Notifications, with_sockets},
     spawned::exec_shell,

@@ -5,7 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf, time::Duration};
 use serde_json::json;
 
 use crate::support::{
-    dev::{Dev, Printed, State, print},
+    dev::{Dev, State},
+    printed::{Printed, print},
     random::{Random, setting},
 };
 

@@ -9,7 +9,10 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::dev::{BERTH, berth, print};
+use crate::support::{
+    dev::{BERTH, berth},
+    printed::print,
+};
 
 const SERVICES: [&str; 2] = ["berth-agent.service", "berth-control.service"];
 /// The highest permitted exposure of control, in tenths (`systemd-analyze security`).

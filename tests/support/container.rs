@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::process::Child;
 
 use super::{
-    dev::{Printed, print},
     files::directory_of,
+    printed::{Printed, print},
     processes,
     wait::{in_time, until},
 };

@@ -24,8 +24,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    dev::print_successfully,
     files::directory_of,
+    printed::print_successfully,
     wait::{polled, within},
 };
 
@@ -73,8 +73,11 @@ pub struct Machine {
 }
 
 /// Returns the directory of the image.
-fn image() -> PathBuf {
-    directory_of("BERTH_TEST_IMAGE", "make vm-test")
+pub fn image() -> PathBuf {
+    directory_of(
+        "BERTH_TEST_IMAGE",
+        "make vm-test, or make image and make bench",
+    )
 }
 
 /// Returns the URL by which a machine reaches a server on a port of the loopback interface here.

@@ -23,6 +23,7 @@ pub mod machine_browser;
 pub mod page;
 pub mod painter;
 pub mod postgres;
+pub mod printed;
 pub mod processes;
 pub mod profiles;
 pub mod provider_server;

@@ -13,8 +13,9 @@ use nix::unistd::Pid;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::dev::{Answer, Dev, State, berth, print};
+use crate::support::dev::{Answer, Dev, State, berth};
 use crate::support::postgres::PostgresDatabase;
+use crate::support::printed::print;
 use crate::support::processes;
 use crate::support::wait::until;
 

@@ -12,9 +12,10 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungsten
 use crate::flows::pool_queue::{self, OPTIONS as SIMULATED_FLEET};
 use crate::support::{
     agent::Start,
-    dev::{Answer, Dev, State, berth, print},
+    dev::{Answer, Dev, State, berth},
     fleet_agent::{FLEET, browser_ends, control_variables, host_is, join},
     postgres::PostgresDatabase,
+    printed::print,
     processes,
     s3::S3Server,
     state::private_directory,

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use super::several_processes::{Processes, begins_to_lead, call, connect, further, path};
 use crate::support::{
     agent::Start,
-    dev::{Dev, print},
+    dev::Dev,
     fleet_agent::{host_is, join},
+    printed::print,
     wait::until,
 };
 

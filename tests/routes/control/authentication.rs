@@ -3,7 +3,10 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::dev::{Answer, Dev, berth, print};
+use crate::support::{
+    dev::{Answer, Dev, berth},
+    printed::print,
+};
 
 /// Creates a project and a key bound to it. Returns the key and the project's id.
 async fn bound_key(dev: &Dev, project: &str) -> (String, String) {

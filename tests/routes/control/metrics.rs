@@ -5,7 +5,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::dev::{Answer, Dev, berth, print};
+use crate::support::{
+    dev::{Answer, Dev, berth},
+    printed::print,
+};
 
 const TOKEN: &str = "the-token-for-the-metrics";
 

@@ -56,7 +56,7 @@ async fn browser_of_another_project_is_404() {
         "--state-dir",
     ]);
     command.arg(dev.state_dir()).envs(dev.variables());
-    let output = crate::support::dev::print(command).await;
+    let output = crate::support::printed::print(command).await;
     let other_project = |method: Method, path: &str| {
         let request = dev
             .anonymous(method, path)

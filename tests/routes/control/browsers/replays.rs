@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::id;
 use crate::support::{
-    dev::{Answer, Dev, berth, print},
+    dev::{Answer, Dev, berth},
+    printed::print,
     replays::{add_finished, directory_of, metadata_of},
     wait::until,
 };

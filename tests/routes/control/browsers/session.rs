@@ -8,7 +8,10 @@ use tokio::{
 };
 
 use super::id;
-use crate::support::dev::{Answer, Dev, berth, print};
+use crate::support::{
+    dev::{Answer, Dev, berth},
+    printed::print,
+};
 
 fn token(browser: &Value) -> &str {
     let url = browser["cdp_ws_url"].as_str().unwrap();

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::POLICY;
 use crate::support::{
     assets::{assert_open, assert_rejects_others, assert_validates_copies, fetch, header},
-    dev::{Answer, Dev, command, print},
+    dev::{Answer, Dev, command},
+    printed::print,
 };
 
 const LOGO: &str = r#"<svg xmlns="http://www.w3.org/2000/svg"/>"#;
