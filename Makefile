@@ -169,9 +169,12 @@ vm-test: image testbuild
 	@BERTH_TEST_IMAGE=$(image) $(step) "Testing the image" "The failed tests are named above" \
 		scripts/nextest --profile machine $(T)
 
+# The section about the image, if there is one.
+bench: export BERTH_TEST_IMAGE ?= $(patsubst %/berth.qcow2,%,$(wildcard $(image)/berth.qcow2))
 bench: ## Compare with the alternatives in one run; prints a table, writes bench.json. B="process watch" selects sections
 bench: $(bundle) benches/node_modules/.package-lock.json | system
 	@scripts/setup $(tools) bench
+	@$(if $(BERTH_TEST_IMAGE),scripts/setup $(tools) machine)
 	@$(step) "Building (release profile)" "The compiler's message is above" cargo bench --no-run --bench compare
 	@scripts/snapshot $(CARGO_TARGET_DIR)/release $(bundle)
 	@cargo bench --bench compare -- $(CARGO_TARGET_DIR)/bench.json $(B)

@@ -10,20 +10,10 @@ use crate::support::{
     dev::Dev,
     files::unzipped,
     fleet_host::join_token,
-    machine::{Machine, Start, free_port, from_inside, until_booted},
+    machine::{FLEET, Machine, Start, free_port, from_inside, until_booted},
     machine_browser::MachineBrowser,
     site::Site,
 };
-
-/// The options of a control server for machines that are emulated, and so are slow.
-const FLEET: [&str; 6] = [
-    "--fleet",
-    "registered",
-    "--agents",
-    "0",
-    "--heartbeat-seconds",
-    "5",
-];
 
 /// Waits until a host is ready that is not one of `others`.
 async fn ready_host(dev: &Dev, others: &[&Value]) -> Value {

@@ -108,9 +108,10 @@ impl Figures {
 }
 
 impl Figure {
-    /// Returns Berth's median divided by the baseline's.
+    /// Returns Berth's median divided by the baseline's, unless that is 0.
     fn ratio(&self) -> Option<f64> {
-        Some(self.berth.percentile(0.5) / self.baseline.as_ref()?.percentile(0.5))
+        let ratio = self.berth.percentile(0.5) / self.baseline.as_ref()?.percentile(0.5);
+        ratio.is_finite().then_some(ratio)
     }
 
     fn json(&self) -> Value {

@@ -21,6 +21,7 @@ mod fill;
 mod fixtures;
 mod fleet;
 mod idle;
+mod image;
 mod input;
 mod login;
 mod pool;
@@ -38,7 +39,7 @@ use figures::Figures;
 use fixtures::{Agent, Dev, Result, Site};
 
 /// The sections in the order they are measured, and the names that select them.
-const SECTIONS: [&str; 20] = [
+const SECTIONS: [&str; 21] = [
     "execute",
     "start",
     "idle",
@@ -59,7 +60,10 @@ const SECTIONS: [&str; 20] = [
     "credential",
     "fill",
     "login",
+    IMAGE,
 ];
+/// The section that needs the VM image, and is omitted without one unless it is selected.
+const IMAGE: &str = "image";
 
 #[tokio::main(worker_threads = 1)]
 async fn main() -> Result<()> {
@@ -78,12 +82,19 @@ async fn main() -> Result<()> {
     }
     // Runs on the runtime's worker thread, which also serves the client's connections, so that no
     // call wakes another thread.
-    let measuring = tokio::spawn(async move {
-        let mut figures = Figures::default();
-        let measured = measure(&mut figures, &selected).await;
-        (figures, measured)
+    let measuring = tokio::spawn({
+        let selected = selected.clone();
+        async move {
+            let mut figures = Figures::default();
+            let measured = measure(&mut figures, &selected).await;
+            (figures, measured)
+        }
     });
-    let (figures, measured) = measuring.await?;
+    let (mut figures, mut measured) = measuring.await?;
+    // No task, because waits of the tests' support cannot move to another thread.
+    if measured.is_ok() && is_selected(IMAGE, &selected) {
+        measured = measure_image(&mut figures, &selected).await;
+    }
     // Prints what was measured even if a later section failed.
     figures.print();
     if let Some(out) = out {
@@ -97,7 +108,7 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
     let site = Site::serve().await?;
     let agent = Agent::start().await?;
     for section in SECTIONS {
-        if !selected.is_empty() && selected.iter().all(|name| name != section) {
+        if section == IMAGE || !is_selected(section, selected) {
             continue;
         }
         println!("==> Measuring: {section}");
@@ -137,4 +148,18 @@ async fn measure(figures: &mut Figures, selected: &[String]) -> Result<()> {
     }
     agent.stop().await?;
     Ok(())
+}
+
+fn is_selected(section: &str, selected: &[String]) -> bool {
+    selected.is_empty() || selected.iter().any(|name| name == section)
+}
+
+async fn measure_image(figures: &mut Figures, selected: &[String]) -> Result<()> {
+    let directory = std::env::var_os("BERTH_TEST_IMAGE");
+    if directory.is_none_or(|directory| directory.is_empty()) && selected.is_empty() {
+        println!("==> Not measured: {IMAGE}, which needs make image");
+        return Ok(());
+    }
+    println!("==> Measuring: {IMAGE}");
+    image::measure(figures).await
 }

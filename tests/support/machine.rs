@@ -38,6 +38,16 @@ const RESUME_TIMEOUT: Duration = Duration::from_secs(40);
 /// The address of this machine in that of QEMU's user network.
 const OUTSIDE: &str = "10.0.2.2";
 
+/// The options of a control server for machines that are emulated, and so are slow.
+pub const FLEET: [&str; 6] = [
+    "--fleet",
+    "registered",
+    "--agents",
+    "0",
+    "--heartbeat-seconds",
+    "5",
+];
+
 /// The disk with what a machine writes.
 const OVERLAY: &str = "overlay.qcow2";
 /// The sockets of a machine: QEMU's own, and that of the hooks.
