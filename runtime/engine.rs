@@ -34,19 +34,16 @@ const BUNDLE_NAME: &str = "/playwright-core/lib/playwright.js";
 /// removes functions that block the thread without an interrupt, or run code that the watchdog
 /// cannot stop.
 const BOOTSTRAP_JS: &str = r#"(() => {
-    // The clock of timers restarts, but the snapshot contains the time of the next wake-up, which
-    // would keep later ones from being set.
-    Deno.core.ops.op_timer_schedule(0);
     // Loads the time zone file, which is out of reach later.
     new Date().getTimezoneOffset();
-    const { attach, run, pendingCalls, scope } = globalThis.__berth;
+    const { start, attach, run, pendingCalls, scope } = globalThis.__berth;
     // QuickJS's Intl looks this function up by name. It only computes local times.
     const kept = "__v8xTemporalTimeZone";
     const hidden = ["Deno", "gc", "Atomics", "SharedArrayBuffer", "WebAssembly", "ShadowRealm"];
     for (const name of Object.getOwnPropertyNames(globalThis)) {
         if ((name.startsWith("__") && name !== kept) || hidden.includes(name)) delete globalThis[name];
     }
-    return [attach, run, pendingCalls, scope.join()];
+    return [start, attach, run, pendingCalls, scope.join()];
 })()"#;
 
 /// Loads the bundle and returns a snapshot of the heap.
@@ -72,12 +69,16 @@ pub(crate) fn snapshot(bundle: String) -> Result<Box<[u8]>, String> {
 pub(crate) struct Engine {
     runtime: JsRuntime,
     sources: Rc<SourceMaps>,
+    start: v8::Global<v8::Function>,
     attach: v8::Global<v8::Function>,
     run: v8::Global<v8::Function>,
     pending_calls: v8::Global<v8::Function>,
     heap_is_full: Arc<AtomicBool>,
     /// The names that are in scope of a script.
     pub(crate) scope: Vec<String>,
+    /// Has tasks of V8, such as finalizers.
+    #[cfg(feature = "v8")]
+    platform: v8::SharedRef<v8::Platform>,
 }
 
 /// A script that the engine has loaded.
@@ -96,12 +97,11 @@ impl EngineError {
 }
 
 impl Engine {
-    /// Starts the engine from the snapshot `heap`, with at most `heap_mb` MiB of heap.
-    pub(crate) fn start(
-        heap: &'static [u8],
-        heap_mb: u32,
-        host: Rc<Host>,
-    ) -> Result<Engine, EngineError> {
+    /// Starts the engine from the snapshot `heap`, with at most `heap_mb` MiB of heap. It needs no
+    /// event loop and starts no thread, so the process can be forked afterwards.
+    pub(crate) fn start(heap: &'static [u8], heap_mb: u32) -> Result<Engine, EngineError> {
+        #[cfg(feature = "v8")]
+        let platform = run_on_one_thread();
         let sources = Rc::new(SourceMaps::default());
         let heap_limit = (heap_mb as usize) << 20;
         let mut runtime = JsRuntime::try_new(RuntimeOptions {
@@ -112,7 +112,6 @@ impl Engine {
             ..RuntimeOptions::default()
         })
         .map_err(EngineError::new)?;
-        runtime.op_state().borrow_mut().put(host);
         let heap_is_full = Arc::new(AtomicBool::new(false));
         #[cfg(feature = "v8")]
         stop_at_heap_limit(&mut runtime, heap_is_full.clone());
@@ -122,19 +121,37 @@ impl Engine {
             .map_err(EngineError::new)?;
         let (functions, scope) = read_entry_points(&mut runtime, &entry_points)
             .ok_or_else(|| EngineError::new("the bundle lacks its entry points"))?;
-        let [attach, run, pending_calls] = functions;
+        let [start, attach, run, pending_calls] = functions;
         Ok(Engine {
             runtime,
             sources,
+            start,
             attach,
             run,
             pending_calls,
             heap_is_full,
             scope,
+            #[cfg(feature = "v8")]
+            platform,
         })
     }
 
-    /// Starts to connect Playwright. `Host::attached` is set when it has connected.
+    /// Sets the host, and starts what each process has of its own.
+    pub(crate) fn start_process(&mut self, host: Rc<Host>) -> Result<(), EngineError> {
+        self.runtime.op_state().borrow_mut().put(host);
+        deno_core::scope!(scope, &mut self.runtime);
+        v8::tc_scope!(let scope, scope);
+        let function = v8::Local::new(scope, &self.start);
+        let this = v8::undefined(scope).into();
+        match function.call(scope, this, &[]) {
+            Some(_) => Ok(()),
+            None => Err(EngineError::new(
+                "the process has no clock or no random numbers",
+            )),
+        }
+    }
+
+    /// Starts to connect Playwright to the browser. `Host::attached` is set when it has connected.
     pub(crate) fn attach(&mut self) {
         // The result of the promise shows in the host or in `poll`.
         drop(self.runtime.call(&self.attach));
@@ -175,6 +192,8 @@ impl Engine {
 
     /// Runs the event loop. Ready when nothing can wake it any more, or on an uncaught error.
     pub(crate) fn poll(&mut self, context: &mut Context) -> Poll<Result<(), EngineError>> {
+        #[cfg(feature = "v8")]
+        while v8::Platform::pump_message_loop(&self.platform, self.runtime.v8_isolate(), false) {}
         self.runtime
             .poll_event_loop(context, PollEventLoopOptions::default())
             .map_err(EngineError::new)
@@ -241,12 +260,12 @@ impl Engine {
     }
 }
 
-/// Reads the array that [`BOOTSTRAP_JS`] returns: the functions `attach`, `run` and `pendingCalls`,
-/// and the names in scope.
+/// Reads the array that [`BOOTSTRAP_JS`] returns: the functions `start`, `attach`, `run` and
+/// `pendingCalls`, and the names in scope.
 fn read_entry_points(
     runtime: &mut JsRuntime,
     entry_points: &v8::Global<v8::Value>,
-) -> Option<([v8::Global<v8::Function>; 3], Vec<String>)> {
+) -> Option<([v8::Global<v8::Function>; 4], Vec<String>)> {
     deno_core::scope!(scope, runtime);
     let entry_points = v8::Local::new(scope, entry_points);
     let list = v8::Local::<v8::Array>::try_from(entry_points).ok()?;
@@ -259,9 +278,19 @@ fn read_entry_points(
         function(scope, 0)?,
         function(scope, 1)?,
         function(scope, 2)?,
+        function(scope, 3)?,
     ];
-    let names = list.get_index(scope, 3)?.to_rust_string_lossy(scope);
+    let names = list.get_index(scope, 4)?.to_rust_string_lossy(scope);
     Some((functions, names.split(',').map(str::to_owned).collect()))
+}
+
+/// Keeps V8 from starting threads, which a fork would lose.
+#[cfg(feature = "v8")]
+fn run_on_one_thread() -> v8::SharedRef<v8::Platform> {
+    v8::V8::set_flags_from_string("--single-threaded");
+    let platform = v8::new_single_threaded_default_platform(false).make_shared();
+    JsRuntime::init_platform(Some(platform.clone()));
+    platform
 }
 
 /// Stops the script shortly before the heap is full, with room for the error message: V8 would end

@@ -1,18 +1,21 @@
 //! `berth-script`: runs TypeScript with Playwright in a separate, confined process.
 //!
-//! The agent starts `berth-script worker` with a socket as its standard input, which carries CDP
-//! messages and scripts ([`script_protocol`]). Playwright is restored from a heap snapshot beside
-//! the executable, which `berth-script snapshot` creates at build time.
+//! The agent starts `berth-script template`, which restores Playwright from a heap snapshot beside
+//! the executable; `berth-script snapshot` creates it at build time. Each worker is a fork of the
+//! template, with a socket of its own that carries CDP messages and scripts ([`script_protocol`]).
 //!
 //! ```text
 //! snapshot:  playwright.js ── engine ── berth-script.snapshot
 //!
+//! template:  agent ── requests ── template ── engine
+//!                                     │ fork
 //! worker:    agent ── socket ── channel ── worker ── engine (JavaScript, Playwright)
 //!                                  │          │         │
 //!                                  └── ops ◄──┼─────────┘  CDP, files, output, result
 //!                                          watchdog (thread): deadline, end of the agent
 //! ```
 //!
+//! - `template` starts the engine and forks workers.
 //! - `worker` owns the event loop of a worker: messages, the engine, and the deadline of a script.
 //! - `engine` owns the JavaScript runtime; `typescript` compiles scripts for it.
 //! - `ops` are the functions that JavaScript may call; `Host` is their state.
@@ -36,6 +39,7 @@ mod sandbox;
 )]
 mod script_protocol;
 mod snapshot;
+mod template;
 mod typescript;
 mod watchdog;
 mod worker;
@@ -49,7 +53,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create the snapshot that `worker` starts from
+    /// Create the snapshot that `template` starts from
     Snapshot {
         /// Do nothing if the snapshot is of this executable and this bundle
         #[arg(long)]
@@ -59,8 +63,8 @@ enum Command {
         /// The file to write [default: beside the executable]
         out: Option<PathBuf>,
     },
-    /// Run scripts that arrive on standard input (started by the agent)
-    Worker(worker::Options),
+    /// Fork workers on request (started by the agent)
+    Template(template::Options),
 }
 
 fn main() -> ExitCode {
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
             bundle,
             out,
         } => snapshot::make(&bundle, out, if_stale).map_err(|err| err.to_string()),
-        Command::Worker(options) => worker::run(options).map_err(|err| err.to_string()),
+        Command::Template(options) => template::run(options).map_err(|err| err.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

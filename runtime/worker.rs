@@ -1,9 +1,10 @@
-//! The worker: connects Playwright to the browser over the socket, then runs scripts one at a time.
+//! The worker, in a fork of the template: connects Playwright to the browser over the socket, then
+//! runs scripts one at a time.
 //!
 //! ```text
-//! start ── attach ── warm-up ── Attached ─┬─ Prepare ── Run ── Done ─┐
-//!             │                           └──────────────────────────┘
-//!             └── Failed (exit)      deadline, out of memory: Done (exit)
+//! fork ── attach ── warm-up ── Ready ─┬─ Prepare ── Run ── Done ─┐
+//!           └── Failed (exit)         └──────────────────────────┘
+//!                                deadline, out of memory: Done (exit)
 //! ```
 //!
 //! [`Worker`] owns all state. It waits in one loop for the deadline, the socket, the engine and
@@ -13,7 +14,7 @@ use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     path::PathBuf,
     rc::Rc,
     task::Poll,
@@ -29,35 +30,31 @@ use crate::{
     outcome::{self, Ending},
     sandbox::{self, SandboxError},
     script_protocol::{DOWNLOADS, FromWorker, Page, RunRequest, Script, ToWorker},
-    snapshot::{self, SnapshotError},
     typescript,
     watchdog::Watchdog,
 };
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// The directory whose files scripts may use
-    #[arg(long)]
-    scratch: PathBuf,
-    /// The limit of the engine's heap, in MiB
-    #[arg(long, default_value_t = 256)]
-    heap_mb: u32,
-    /// The limit of the files in that directory, in MiB
-    #[arg(long, default_value_t = 256)]
-    scratch_mb: u32,
-    /// The uid to change to when started as root
-    #[arg(long, requires = "gid")]
-    uid: Option<u32>,
-    /// The only group of that user
-    #[arg(long, requires = "uid")]
-    gid: Option<u32>,
+/// The purpose of a worker.
+#[derive(Debug)]
+pub(crate) struct Assignment {
+    /// The directory whose files scripts may use.
+    pub(crate) scratch: PathBuf,
+    /// Whether to attach to the browser.
+    pub(crate) attaches: bool,
+}
+
+/// The limits of a worker, and its user.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) heap_mb: u32,
+    pub(crate) scratch_mb: u32,
+    /// The uid and the gid to change to.
+    pub(crate) user: Option<(u32, u32)>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
-    #[error(transparent)]
-    Snapshot(#[from] SnapshotError),
-    #[error("cannot start the engine: {0}")]
+    #[error("script engine: {0}")]
     Engine(#[from] EngineError),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -69,11 +66,18 @@ pub(crate) enum WorkerError {
     Io { subject: String, source: io::Error },
 }
 
-/// Runs before a worker is announced, so that the code and data that the first script needs are
+/// Runs before the first script, so that the code and data that the first script needs are
 /// already in memory.
 const WARMUP_SCRIPT: &str =
     "const list: string[] = []; for (const one of [1]) list.push(`${one}`); return { list };";
 const WARMUP_FILE_NAME: &str = "warm-up.ts";
+
+/// Compiles and loads [`WARMUP_SCRIPT`].
+pub(crate) fn load_warm_up(engine: &mut Engine) -> Result<Function, EngineError> {
+    let script = typescript::compile(WARMUP_SCRIPT, WARMUP_FILE_NAME, &engine.scope)
+        .map_err(|err| EngineError::new(err.message))?;
+    engine.load(WARMUP_FILE_NAME, script)
+}
 
 fn failed(error: EngineError) -> Ending {
     Ending::Failed {
@@ -87,29 +91,30 @@ fn io_error(subject: impl Into<String>) -> impl FnOnce(io::Error) -> WorkerError
     move |source| WorkerError::Io { subject, source }
 }
 
-/// Runs a worker until the agent closes the socket.
-pub(crate) fn run(options: Options) -> Result<(), WorkerError> {
+/// Runs a worker until the agent closes the socket. Nothing may be open but the standard
+/// descriptors and `socket`, and no other thread may run.
+pub(crate) fn run(
+    engine: Engine,
+    socket: OwnedFd,
+    assignment: &Assignment,
+    limits: Limits,
+) -> Result<(), WorkerError> {
     let started = Instant::now();
-    sandbox::close_inherited().map_err(io_error("inherited descriptors"))?;
-    let socket: OwnedFd = io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .map_err(io_error("standard input"))?;
-    let heap = snapshot::load()?;
-    let files = Files::open(&options.scratch, options.scratch_mb)
-        .map_err(io_error(options.scratch.display().to_string()))?;
+    let files = Files::open(&assignment.scratch, limits.scratch_mb)
+        .map_err(io_error(assignment.scratch.display().to_string()))?;
+    // Made here: an event loop that is inherited would be shared with the template.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(io_error("event loop"))?;
     runtime.block_on(async {
         let stream = std::os::unix::net::UnixStream::from(
-            socket.try_clone().map_err(io_error("standard input"))?,
+            socket.try_clone().map_err(io_error("agent socket"))?,
         );
         stream
             .set_nonblocking(true)
-            .map_err(io_error("standard input"))?;
-        let stream = Rc::new(UnixStream::from_std(stream).map_err(io_error("standard input"))?);
+            .map_err(io_error("agent socket"))?;
+        let stream = Rc::new(UnixStream::from_std(stream).map_err(io_error("agent socket"))?);
         let host = Rc::new(Host {
             sender: Rc::new(Sender::new(stream.clone())),
             inbox: Rc::new(Inbox::default()),
@@ -119,15 +124,12 @@ pub(crate) fn run(options: Options) -> Result<(), WorkerError> {
             detached: Cell::new(false),
             run: RefCell::default(),
         });
-        let mut engine = Engine::start(heap, options.heap_mb, host.clone())?;
+        let mut engine = engine;
         let watchdog = Watchdog::start(socket, engine.handle(), engine.context())
             .map_err(io_error("watchdog thread"))?;
 
         // From here on, only the socket and one open directory are needed.
-        let memory = sandbox::memory_limit(options.heap_mb);
-        let user = options.uid.zip(options.gid);
-        sandbox::become_user(user, host.files.borrow().directory())?;
-        sandbox::set_limits(memory, options.scratch_mb)?;
+        sandbox::become_user(limits.user, host.files.borrow().directory())?;
         host.files
             .borrow()
             .directory()
@@ -140,10 +142,11 @@ pub(crate) fn run(options: Options) -> Result<(), WorkerError> {
             host,
             watchdog,
             receiver: Receiver::new(stream),
-            heap_mb: options.heap_mb,
+            heap_mb: limits.heap_mb,
             running: None,
             prepared: None,
             scripts: 0,
+            attaches: assignment.attaches,
             announced: false,
         }
         .serve()
@@ -162,7 +165,9 @@ struct Worker {
     prepared: Option<Result<Function, Ending>>,
     /// The number of scripts that were prepared.
     scripts: u64,
-    /// Whether `Attached` was sent to the agent.
+    /// Whether scripts can use the browser.
+    attaches: bool,
+    /// Whether `Ready` was sent to the agent.
     announced: bool,
 }
 
@@ -182,7 +187,12 @@ enum Event {
 
 impl Worker {
     async fn serve(mut self) -> Result<(), WorkerError> {
-        self.engine.attach();
+        self.engine.start_process(self.host.clone())?;
+        match self.attaches {
+            true => self.engine.attach(),
+            // Scripts that do not use the browser need nothing more.
+            false => self.host.attached.set(true),
+        }
         // Whether the engine has something to do or to wait for.
         let mut engine_busy = true;
         loop {
@@ -293,11 +303,8 @@ impl Worker {
         self.engine.run(script, &request.page).map_err(failed)
     }
 
-    /// Starts [`WARMUP_SCRIPT`].
     fn warm_up(&mut self) -> Result<(), EngineError> {
-        let script = typescript::compile(WARMUP_SCRIPT, WARMUP_FILE_NAME, &self.engine.scope)
-            .map_err(|err| EngineError::new(err.message))?;
-        let script = self.engine.load(WARMUP_FILE_NAME, script)?;
+        let script = load_warm_up(&mut self.engine)?;
         self.engine.run(script, &Page::Unused)
     }
 
@@ -305,12 +312,12 @@ impl Worker {
         !self.host.detached.get()
     }
 
-    /// Once Playwright has connected, warms up and sends `Attached`.
+    /// Once Playwright has connected, warms up and sends `Ready`.
     fn announce(&mut self) -> Result<(), WorkerError> {
         if self.host.attached.take() {
             self.warm_up()?;
             self.announced = true;
-            self.send(FromWorker::Attached)?;
+            self.send(FromWorker::Ready)?;
         }
         Ok(())
     }

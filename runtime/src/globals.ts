@@ -129,12 +129,35 @@ const process: Record<string, unknown> = {
 };
 for (const name of ['on', 'once', 'off', 'addListener', 'removeListener', 'removeAllListeners']) process[name] = constant(process);
 
-// Both belong to the process that runs the script, not to the one that created the snapshot.
 let started = 0;
 const performance = { now: () => ops.op_clock() - started, timeOrigin: 0, mark() {}, measure() {} };
-export function startClock() {
+
+/**
+ * Starts the clock, the timers and the random numbers of this process. Those that it has from the snapshot and from the process
+ * that it was forked from are the same in all others.
+ */
+export function startProcess() {
+  startRandomNumbers();
   started = ops.op_clock();
   performance.timeOrigin = Date.now();
+  // The clock of timers is not the one of the snapshot, whose next wake-up would keep later ones from being set.
+  ops.op_timer_schedule(0);
+}
+
+/** Replaces `Math.random`, whose generator has the same state in all forks. The new one takes its numbers from the kernel. */
+function startRandomNumbers() {
+  const pool = new Uint32Array(256);
+  let used = pool.length;
+  const next = () => {
+    if (used === pool.length) {
+      getRandomValues(pool);
+      used = 0;
+    }
+    return pool[used++];
+  };
+  // 53 bits, the precision of a number.
+  const random = () => ((next() >>> 5) * 2 ** 26 + (next() >>> 6)) / 2 ** 53;
+  Object.defineProperty(Math, 'random', { value: random, writable: true, configurable: true, enumerable: false });
 }
 
 const getRandomValues = (view: ArrayBufferView) => {

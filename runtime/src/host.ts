@@ -39,6 +39,8 @@ interface Ops {
   op_base64_to_string(bytes: Uint8Array): string;
   op_base64_to_bytes(text: string): Uint8Array;
   op_clock(): number;
+  /** Schedules the next wake-up of the engine's timers. */
+  op_timer_schedule(ms: number): void;
   op_scratch_path(): string;
   op_file_read(path: string): Uint8Array;
   op_file_write(path: string, bytes: Uint8Array, append: boolean): void;

@@ -1,6 +1,6 @@
 // The entry of the bundle. It runs once, while the snapshot is created. BOOTSTRAP_JS in `engine.rs` reads the functions that it puts
 // on `globalThis.__berth`.
-import { startClock } from './globals.ts';
+import { startProcess as start } from './globals.ts';
 import { Buffer } from './node/buffer.ts';
 import * as fs from './node/fs.ts';
 import { allowCalls, calls, pendingCalls } from './calls.ts';
@@ -20,7 +20,6 @@ let browser: any;
 /** Connects Playwright to the browser through the host. */
 async function attach() {
   try {
-    startClock();
     browser = await playwright.chromium.connectOverCDP(new HostTransport(), { noDefaults: true, artifactsDir: downloads() });
     // Sends files over the connection: the browser may run as another user, and must not open paths that a script chooses.
     toServer(browser)._isBrowserCollocatedWithServer = false;
@@ -63,7 +62,7 @@ async function run(script: Script, target: string | null | undefined) {
   } finally {
     allowCalls(false);
     // `browser.close()` ends the connection, not the browser.
-    if (!browser.isConnected()) ops.op_detached();
+    if (browser?.isConnected() === false) ops.op_detached();
   }
 }
 
@@ -131,4 +130,4 @@ Object.defineProperty(channelOwner, inspect.custom, {
   configurable: true,
 });
 
-Object.defineProperty(globalThis, '__berth', { value: { attach, run, pendingCalls, scope }, configurable: true });
+Object.defineProperty(globalThis, '__berth', { value: { start, attach, run, pendingCalls, scope }, configurable: true });

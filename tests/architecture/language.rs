@@ -393,10 +393,6 @@ const SHARED_TYPE_NAMES: &[(&str, &str)] = &[
     ("Page", "the worker protocol's page, and a page of a list"),
     ("Script", "a script, and its form in the worker protocol"),
     ("SendError", "the two ends of the script worker's protocol"),
-    (
-        "SpawnError",
-        "the failure to spawn a process or a script worker",
-    ),
     ("Options", "the options of a service, passed to its start"),
     ("DisplayStatus", "the display's status, and its wire form"),
     ("ProcessStatus", "a process's status, and its wire form"),

@@ -14,7 +14,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     processes::{self, NOBODY},
     scripts::{idle_counts, result_of, workers},
-    wait::in_time,
+    wait::{in_time, until},
 };
 
 /// Runs a shell script as `nobody`, and returns what it prints.
@@ -25,14 +25,16 @@ async fn printed_as_nobody(script: &str, path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until one worker is warm and confined, and returns its process id and its user.
+/// Waits until all workers are warm and confined, and returns the process id and the user of one.
 async fn warm_worker(agent: &TestAgent) -> (u32, u32) {
     idle_counts(agent, 1).await;
     let workers = workers(agent);
-    let [worker] = workers[..] else {
-        panic!("one worker: {workers:?}");
-    };
-    (worker, processes::uid(worker).unwrap())
+    let users = until("confined workers", async || {
+        let users: Option<Vec<u32>> = workers.iter().map(|pid| processes::uid(*pid)).collect();
+        users.filter(|users| !users.contains(&0))
+    })
+    .await;
+    (workers[0], users[0])
 }
 
 fn start() -> Start {

@@ -303,6 +303,20 @@ async fn worker_has_no_rights() {
 }
 
 #[tokio::test]
+async fn finalizers_run_while_a_script_waits() {
+    on_each_engine(async |agent, program| {
+        let mut worker = AttachedWorker::to(agent, program).await;
+        let code = "let finalized = 0; const registry = new FinalizationRegistry(() => finalized++);
+            for (let i = 0; i < 1000; i++) registry.register({}, i);
+            while (!finalized) { new Array(1e5).fill({}); await new Promise((resolve) => setTimeout(resolve, 1)) }
+            return finalized > 0";
+        assert_eq!(worker.run(code).await.result(), "true");
+        worker.kill().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn failed_writes_free_no_space() {
     on_each_engine(async |agent, program| {
         let mut worker = AttachedWorker::to(agent, program).await;

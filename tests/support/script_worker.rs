@@ -8,9 +8,11 @@ use std::{
 
 use berth::system::{
     process::session::Credentials,
-    script::worker::{
-        Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, SpawnOptions,
-        ToWorker,
+    script::{
+        template::{ForkRequest, TemplateOptions, WorkerTemplate},
+        worker::{
+            Events, Exit, FromWorker, Page, RunOutcome, RunRequest, Script, ScriptWorker, ToWorker,
+        },
     },
 };
 use futures::{SinkExt, StreamExt};
@@ -52,6 +54,21 @@ pub fn engines() -> Vec<(&'static str, PathBuf)> {
         engines.push(("v8", v8.into()));
     }
     engines
+}
+
+/// Returns a template of workers whose scratch directories are temporary directories.
+pub fn template(program: &Path) -> WorkerTemplate {
+    WorkerTemplate::new(TemplateOptions {
+        program: program.to_owned(),
+        scratch: std::env::temp_dir(),
+        heap_mb: 128,
+        scratch_mb: 64,
+        user: Some(Credentials {
+            uid: Uid::from_raw(NOBODY),
+            gid: Gid::from_raw(NOBODY),
+            groups: Vec::new(),
+        }),
+    })
 }
 
 /// A worker that is attached to a browser.
@@ -112,28 +129,31 @@ pub fn request(code: &str) -> Request {
 
 impl AttachedWorker {
     pub async fn to(agent: &TestAgent, program: &Path) -> AttachedWorker {
+        Self::forked_from(&template(program), agent).await
+    }
+
+    pub async fn forked_from(template: &WorkerTemplate, agent: &TestAgent) -> AttachedWorker {
         let scratch = tempfile::Builder::new()
             .prefix("berth-scratch-")
             .tempdir()
             .expect("a temporary directory");
-        let options = SpawnOptions {
-            program: program.to_owned(),
-            scratch: scratch.path().to_owned(),
-            heap_mb: 128,
-            scratch_mb: 64,
-            user: Some(Credentials {
-                uid: Uid::from_raw(NOBODY),
-                gid: Gid::from_raw(NOBODY),
-                groups: Vec::new(),
-            }),
-        };
         let mut request = agent.ws_url("/cdp").into_client_request().expect("a URL");
         let bearer = HeaderValue::from_str(&format!("Bearer {TOKEN}")).expect("a header");
         request.headers_mut().insert("authorization", bearer);
         let (browser, _) = in_time("a handshake", connect_async(request))
             .await
             .expect("the browser answers");
-        let (worker, events) = ScriptWorker::spawn(&options).await.expect("it starts");
+        let name = scratch
+            .path()
+            .file_name()
+            .expect("a name")
+            .to_string_lossy();
+        let request = ForkRequest {
+            scratch: name.into_owned(),
+            attaches: true,
+        };
+        let forked = template.fork(request).await;
+        let (worker, events) = forked.expect("it starts");
         let mut attached = AttachedWorker {
             worker,
             events,
@@ -141,13 +161,13 @@ impl AttachedWorker {
             scratch,
         };
         match attached.next().await {
-            Some(FromWorker::Attached) => attached,
+            Some(FromWorker::Ready) => attached,
             other => panic!("it did not attach: {other:?}, {:?}", attached.end().await),
         }
     }
 
     pub fn pid(&self) -> u32 {
-        self.worker.pid
+        self.worker.pid()
     }
 
     pub async fn run(&mut self, code: &str) -> RunResult {

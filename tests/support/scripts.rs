@@ -76,7 +76,7 @@ pub async fn titles(agent: &TestAgent) -> Vec<String> {
 pub fn workers(agent: &TestAgent) -> Vec<u32> {
     processes::naming(&agent.state_dir())
         .into_iter()
-        .filter(|process| process.command.contains("berth-script worker"))
+        .filter(|process| processes::status_field(process.pid, "Name") == "berth-worker")
         .map(|process| process.pid)
         .collect()
 }
@@ -90,7 +90,8 @@ pub struct ResourceCounts {
     pub descriptors: usize,
 }
 
-/// Waits until the agent is idle with this many warm workers; returns the counts.
+/// Waits until the agent is idle with this many warm workers, and as many unattached ones; returns
+/// the counts.
 pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts {
     let mut last = None;
     until("the pool at rest", async || {
@@ -101,8 +102,8 @@ pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts
             descriptors: descriptors(agent),
         };
         let warm = metric(agent, "berth_automation_warm_workers").await;
-        let is_idle = counts.workers == warm_count
-            && counts.scratch == warm_count
+        let is_idle = counts.workers == 2 * warm_count
+            && counts.scratch == 2 * warm_count
             && warm == warm_count as f64
             && last.as_ref() == Some(&counts);
         if is_idle {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Automation::execute
-//!   |-- without an executor: a slot, then a worker of the [`pool`] for this call alone
+//!   |-- without an executor: a slot, then a worker of the [`pool`] for this call alone, or one
+//!   |                        that is [`unattached`] if the script does not use the browser
 //!   `-- with an executor:    [`executors`], one task and one worker per name
 //!                               |
 //!                               v
@@ -26,6 +27,7 @@ mod queue;
 mod relay;
 mod scratch;
 mod script_user;
+mod unattached;
 mod worker_session;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
@@ -43,11 +45,17 @@ use self::{
     hung_tabs::HungTabs,
     pool::{AcquireError, Pool, PoolOptions},
     scratch::ScratchRoot,
+    unattached::{UnattachedOptions, UnattachedWorkers},
     worker_session::{Job, Outcome, Report},
 };
 use crate::{
-    agent::chromium::Chromium, api::automation::ExecutorName, shutdown::Shutdown,
-    system::process::session::Credentials,
+    agent::chromium::Chromium,
+    api::automation::ExecutorName,
+    shutdown::Shutdown,
+    system::{
+        process::session::Credentials,
+        script::template::{TemplateOptions, WorkerTemplate},
+    },
 };
 
 /// The longest wait of a call for a browser that is restarting.
@@ -58,8 +66,6 @@ const WORKER_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_WAITING: usize = MAX_EXECUTORS * MAX_QUEUED_CALLS;
 /// The most workers tried for one call: more than can be warm and dead.
 const MAX_WORKERS_TRIED: usize = 16;
-/// The approximate memory of a warm worker, for the log.
-const WORKER_MB: usize = 30;
 
 /// The settings of script execution.
 #[derive(Debug, Clone)]
@@ -144,6 +150,7 @@ impl ExecuteError {
 pub struct Automation {
     chromium: Chromium,
     pool: Pool,
+    unattached: UnattachedWorkers,
     executors: Executors,
     slots: Slots,
     waiting: Arc<Semaphore>,
@@ -175,16 +182,31 @@ impl Automation {
             &options.scratch,
             chromium.status().identity.gid(),
         )?);
+        let template = WorkerTemplate::new(TemplateOptions {
+            program: options.program,
+            scratch: scratch.path().to_owned(),
+            heap_mb: options.heap_mb,
+            scratch_mb: options.scratch_mb,
+            user: options.user,
+        });
+        let unattached = UnattachedWorkers::start(
+            UnattachedOptions {
+                ready_workers: options.warm_workers,
+                max_wait: WORKER_TIMEOUT,
+            },
+            template.clone(),
+            scratch.clone(),
+            chromium.watch(),
+            shutdown,
+        );
         let pool = Pool::start(
             PoolOptions {
                 warm_workers: options.warm_workers,
                 max_waiting: options.max_executes,
-                heap_mb: options.heap_mb,
                 scratch_mb: options.scratch_mb,
                 downloads: options.downloads,
-                program: options.program,
-                user: options.user,
             },
+            template,
             scratch,
             chromium.watch(),
             Arc::new(HungTabs::default()),
@@ -192,7 +214,6 @@ impl Automation {
         );
         tracing::info!(
             warm_workers = options.warm_workers,
-            memory_mb = options.warm_workers * WORKER_MB,
             "starting script workers"
         );
         let slots = Slots {
@@ -209,6 +230,7 @@ impl Automation {
             ),
             chromium,
             pool,
+            unattached,
             slots,
             waiting: Arc::new(Semaphore::new(MAX_WAITING)),
             shutdown: shutdown.clone(),
@@ -218,6 +240,7 @@ impl Automation {
     /// Has the workers that wait for scripts replaced by new processes.
     pub(super) async fn renew(&self) {
         self.pool.renew().await;
+        self.unattached.renew();
     }
 
     /// Runs a script, in the named executor or in a worker of the pool. Dropping the returned
@@ -269,7 +292,10 @@ impl Automation {
                     timeout,
                     keep_worker: false,
                 };
-                self.run_once(&job).await?
+                match job.uses_browser() {
+                    true => self.run_once(&job).await?,
+                    false => self.unattached.run(job).await?,
+                }
             }
         };
         Ok(execution_of(report, timeout))

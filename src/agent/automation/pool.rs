@@ -29,11 +29,11 @@ use crate::{
     agent::chromium::{BrowserState, Devtools},
     backoff::Backoff,
     shutdown::Shutdown,
-    system::{process::session::Credentials, script::worker::SpawnOptions},
+    system::script::template::WorkerTemplate,
 };
 
-/// The delay of the next start after a script has started, if another warm worker remains. A start
-/// uses a core for tens of milliseconds, which the script needs.
+/// The delay of the next start after a script has started, if another warm worker remains.
+/// Attaching uses a core for some milliseconds, which the script needs.
 const REFILL_DELAY: Duration = Duration::from_millis(15);
 /// The most concurrent starts while calls wait for a worker. More would only share the cores.
 const MAX_STARTS: usize = 2;
@@ -49,12 +49,10 @@ pub(super) struct PoolOptions {
     pub(super) warm_workers: usize,
     /// The most calls that may wait at once.
     pub(super) max_waiting: usize,
-    pub(super) heap_mb: u32,
+    /// The limit of the files of a script.
     pub(super) scratch_mb: u32,
     /// The directory in which Chromium saves downloads.
     pub(super) downloads: PathBuf,
-    pub(super) program: PathBuf,
-    pub(super) user: Option<Credentials>,
 }
 
 type Waiter = oneshot::Sender<Result<Worker, String>>;
@@ -79,6 +77,7 @@ pub enum AcquireError {
 impl Pool {
     pub(super) fn start(
         options: PoolOptions,
+        template: WorkerTemplate,
         scratch: Arc<ScratchRoot>,
         browser: watch::Receiver<BrowserState>,
         hung_tabs: Arc<HungTabs>,
@@ -87,6 +86,7 @@ impl Pool {
         let (sender, requests) = mpsc::channel(options.max_waiting.max(1));
         let task = PoolTask {
             options,
+            template,
             scratch,
             hung_tabs,
             shutdown: shutdown.clone(),
@@ -106,7 +106,8 @@ impl Pool {
         }
     }
 
-    /// Discards the warm workers, and those that are being started. New ones are started.
+    /// Discards the warm workers, those that are being started, and the process that they are
+    /// forked from. New ones are started.
     pub(super) async fn renew(&self) {
         let (discarded, is_discarded) = oneshot::channel();
         // Both fail only when the pool has ended, and then it has no workers.
@@ -128,15 +129,20 @@ impl Pool {
         let worker = tokio::time::timeout(max_wait, acquire)
             .await
             .map_err(|_| AcquireError::Timeout(max_wait))??;
-        histogram!("berth_automation_worker_wait_seconds")
-            .record(requested_at.elapsed().as_secs_f64());
+        record_wait(requested_at);
         Ok(worker)
     }
+}
+
+/// Records the time that a call has waited for its worker.
+pub(super) fn record_wait(requested_at: Instant) {
+    histogram!("berth_automation_worker_wait_seconds").record(requested_at.elapsed().as_secs_f64());
 }
 
 /// The task that owns the warm workers.
 struct PoolTask {
     options: PoolOptions,
+    template: WorkerTemplate,
     scratch: Arc<ScratchRoot>,
     hung_tabs: Arc<HungTabs>,
     shutdown: Shutdown,
@@ -186,6 +192,7 @@ impl PoolTask {
                 }
                 Some(discarded) = renewals.recv() => {
                     self.discard_workers();
+                    self.template.stop().await;
                     // The caller may have left.
                     let _ = discarded.send(());
                 }
@@ -202,6 +209,7 @@ impl PoolTask {
             }
         }
         gauge!("berth_automation_warm_workers").set(0.0);
+        self.template.close().await;
     }
 
     /// Drops the workers of a browser that is gone.
@@ -314,18 +322,11 @@ impl PoolTask {
                 hung_tabs: self.hung_tabs.clone(),
                 shutdown: self.shutdown.clone(),
             };
-            let scratch = self.scratch.clone();
-            let mut options = SpawnOptions {
-                program: self.options.program.clone(),
-                scratch: PathBuf::new(),
-                heap_mb: self.options.heap_mb,
-                scratch_mb: self.options.scratch_mb,
-                user: self.options.user.clone(),
-            };
+            let (template, scratch) = (self.template.clone(), self.scratch.clone());
+            let scratch_mb = self.options.scratch_mb;
             self.starts.spawn(async move {
                 let scratch = scratch.create().map_err(StartError::Scratch)?;
-                options.scratch = scratch.path().to_owned();
-                Worker::start(&options, scratch, context).await
+                Worker::start(&template, scratch, scratch_mb, context).await
             });
         }
     }

@@ -27,6 +27,10 @@ pub(super) struct ScratchRoot {
 pub(super) struct Scratch(PathBuf);
 
 impl ScratchRoot {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Creates or opens the directory, and removes the leftovers of a crash.
     pub(super) fn open(path: &Path, chromium_group: Gid) -> io::Result<Self> {
         fs::create_dir_all(path)?;
@@ -66,6 +70,12 @@ fn give_to_group(path: &Path, group: Gid, mode: u32) -> io::Result<()> {
 impl Scratch {
     pub(super) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Returns the name of the directory in the parent of all.
+    pub(super) fn name(&self) -> String {
+        let name = self.0.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
     }
 }
 

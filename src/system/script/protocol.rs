@@ -1,14 +1,15 @@
-//! The protocol between the agent and a script worker.
+//! The protocols between the agent and its script processes: the template, which forks a worker per
+//! request, and the workers.
 //!
 //! Both ends include this file: the library as a module, and `berth-script` by path, so that the
-//! worker does not link the daemon. A frame consists of the length of its payload (`u32`,
-//! little-endian), one byte for its kind, and the payload. CDP messages are passed as the JSON text
-//! that Chromium or Playwright has written.
+//! worker does not link the daemon. On a worker's socket, a frame consists of the length of its
+//! payload (`u32`, little-endian), one byte for its kind, and the payload. CDP messages are passed
+//! as the JSON text that Chromium or Playwright has written.
 //!
 //! ```text
 //! agent                         worker
 //!   |<------- Cdp, Cdp ... ------->|   Playwright attaches
-//!   |<---------- Attached ---------|   (or Failed)
+//!   |<----------- Ready -----------|   (or Failed)
 //!   |----------- Prepare --------->|   compile
 //!   |------------- Run ----------->|
 //!   |<- Stdout, Stderr, Cdp, Cdp ->|
@@ -29,10 +30,36 @@ pub const MAX_RESULT: usize = 8 << 20;
 /// The most bytes retained of each output stream. A line after them reports dropped output.
 pub const MAX_OUTPUT: usize = 1 << 20;
 
+/// The longest datagram in bytes between the agent and the template.
+pub const MAX_FORK_MESSAGE: usize = 4096;
+
 /// The directory in a script's scratch directory into which the agent delivers downloads.
 pub const DOWNLOADS: &str = ".downloads";
 /// The most files and directories of a script. Each takes an inode, even if it is empty.
 pub const MAX_ENTRIES: usize = 4096;
+
+/// A request for a worker, as JSON in one datagram with two descriptors: the worker's end of its
+/// socket, and its standard error.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ForkRequest {
+    /// The name of the worker's directory in the directory of all scratch directories.
+    pub scratch: String,
+    /// Whether it attaches to the browser before it is ready.
+    pub attaches: bool,
+}
+
+/// The template's reply, as JSON in one datagram.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkReply {
+    /// The worker runs, as a child of the agent.
+    Forked {
+        pid: i32,
+    },
+    Failed {
+        reason: String,
+    },
+}
 
 /// A message from the agent to the worker.
 #[derive(Debug)]
@@ -50,8 +77,8 @@ pub enum ToWorker {
 pub enum FromWorker {
     /// A message from Playwright to the browser.
     Cdp(Bytes),
-    /// Playwright is attached. The next `Run` starts at once.
-    Attached,
+    /// The next `Run` starts at once: Playwright is attached, unless the worker is not to attach.
+    Ready,
     Stdout(Bytes),
     Stderr(Bytes),
     /// The result of a `Run`.
@@ -160,7 +187,7 @@ impl Frame for FromWorker {
     fn encode(self) -> Result<(u8, Bytes), FrameError> {
         Ok(match self {
             FromWorker::Cdp(text) => (1, text),
-            FromWorker::Attached => (2, Bytes::new()),
+            FromWorker::Ready => (2, Bytes::new()),
             FromWorker::Stdout(bytes) => (3, bytes),
             FromWorker::Stderr(bytes) => (4, bytes),
             FromWorker::Done(outcome) => (5, serde_json::to_vec(&outcome)?.into()),
@@ -171,7 +198,7 @@ impl Frame for FromWorker {
     fn decode(kind: u8, payload: Bytes) -> Result<Self, FrameError> {
         Ok(match kind {
             1 => FromWorker::Cdp(payload),
-            2 => FromWorker::Attached,
+            2 => FromWorker::Ready,
             3 => FromWorker::Stdout(payload),
             4 => FromWorker::Stderr(payload),
             5 => FromWorker::Done(serde_json::from_slice(&payload)?),

@@ -1,24 +1,19 @@
-//! Script workers as child processes: starting, messages, killing.
+//! Script workers as child processes: messages, exit, killing. The [`template`](super::template)
+//! starts them.
 
-use std::{
-    io,
-    os::fd::OwnedFd,
-    path::PathBuf,
-    process::{ExitStatus, Stdio},
-};
+use std::{io, process::ExitStatus, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 use nix::{
-    sys::signal::{Signal, killpg},
-    unistd::Pid,
+    sys::signal::Signal,
+    unistd::{Pid, setpgid},
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{
         UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
+        unix::{OwnedReadHalf, OwnedWriteHalf, pipe},
     },
-    process::{Child, Command},
     task::JoinHandle,
 };
 
@@ -27,36 +22,11 @@ pub use super::protocol::{
     RunRequest, Script, ToWorker,
 };
 use super::protocol::{Frame, header, take};
-use crate::system::process::session::Credentials;
+use crate::system::process::session::Leader;
 
-/// The most bytes of a worker's standard error that are retained for the log. Scripts cannot write
+/// The most bytes of a process's standard error that are retained for the log. Scripts cannot write
 /// there; a panic does.
-const MAX_DIAGNOSTICS: usize = 16 << 10;
-
-/// The options of a worker.
-#[derive(Debug, Clone)]
-pub struct SpawnOptions {
-    /// The path of `berth-script`. Its snapshot is in the same directory.
-    pub program: PathBuf,
-    /// The worker's own directory: the only files that its script can access except through the
-    /// browser. A worker that starts as root changes its owner to `user`.
-    pub scratch: PathBuf,
-    /// The size limit of the engine's heap.
-    pub heap_mb: u32,
-    /// The size limit of the files in `scratch`.
-    pub scratch_mb: u32,
-    /// The user that the worker becomes, without further groups. Needed if it starts as root.
-    pub user: Option<Credentials>,
-}
-
-/// Why a worker was not started.
-#[derive(Debug, thiserror::Error)]
-pub enum SpawnError {
-    #[error("cannot start the script worker {program}: {source}")]
-    Start { program: PathBuf, source: io::Error },
-    #[error("cannot create the script worker's socket: {0}")]
-    Socket(io::Error),
-}
+pub(super) const MAX_DIAGNOSTICS: usize = 16 << 10;
 
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -90,12 +60,12 @@ impl Exit {
     }
 }
 
-/// The sending half of a worker, and its process. Dropping it kills the process.
+/// The sending half of a worker, and its process, which dies when this and its [`Killer`]s are
+/// dropped.
 #[derive(Debug)]
 pub struct ScriptWorker {
-    pub pid: u32,
     writer: OwnedWriteHalf,
-    child: Child,
+    process: Arc<Leader>,
     diagnostics: JoinHandle<String>,
 }
 
@@ -106,70 +76,40 @@ pub struct Events {
     buffer: BytesMut,
 }
 
-impl ScriptWorker {
-    /// Starts a worker. It attaches by itself: its CDP messages must be relayed until it sends
-    /// [`FromWorker::Attached`].
-    pub async fn spawn(options: &SpawnOptions) -> Result<(ScriptWorker, Events), SpawnError> {
-        let (agent_end, worker_end) =
-            std::os::unix::net::UnixStream::pair().map_err(SpawnError::Socket)?;
-        agent_end
-            .set_nonblocking(true)
-            .map_err(SpawnError::Socket)?;
-        let (reader, writer) = UnixStream::from_std(agent_end)
-            .map_err(SpawnError::Socket)?
-            .into_split();
+/// The agent's ends of a worker's descriptors.
+pub(super) struct WorkerStreams {
+    pub(super) socket: UnixStream,
+    pub(super) stderr: pipe::Receiver,
+}
 
-        let mut command = Command::new(&options.program);
-        command
-            .arg("worker")
-            .arg("--scratch")
-            .arg(&options.scratch)
-            .arg("--heap-mb")
-            .arg(options.heap_mb.to_string())
-            .arg("--scratch-mb")
-            .arg(options.scratch_mb.to_string());
-        if let Some(user) = &options.user {
-            command
-                .args(["--uid", &user.uid.to_string()])
-                .args(["--gid", &user.gid.to_string()]);
-        }
-        // The socket is the standard input, so that no code runs between fork and exec. It also
-        // bounds the worker's life: a worker exits when the other end closes, which happens however
-        // the agent dies.
-        let mut child = command
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(worker_end)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(|source| SpawnError::Start {
-                program: options.program.clone(),
-                source,
-            })?;
-        // A new child has a process id and, being piped, a standard error.
-        let pid = child.id().unwrap_or_default();
-        let stderr = child.stderr.take();
-        let diagnostics = tokio::spawn(async move {
-            match stderr {
-                Some(stderr) => read_tail(stderr, MAX_DIAGNOSTICS).await,
-                None => String::new(),
-            }
-        });
+impl ScriptWorker {
+    /// Takes ownership of a forked worker. It attaches by itself: its CDP messages must be relayed
+    /// until it sends [`FromWorker::Ready`].
+    ///
+    /// # Errors
+    /// Fails if the process has no descriptor left; the worker is killed then.
+    pub(super) fn of_fork(pid: Pid, streams: WorkerStreams) -> io::Result<(Self, Events)> {
+        // The worker leads a group, so that no signal to the template's group reaches it. This
+        // fails only if it has ended.
+        let _ = setpgid(pid, pid);
+        let process = Arc::new(Leader::of_child(pid)?);
+        let (reader, writer) = streams.socket.into_split();
         Ok((
             ScriptWorker {
-                pid,
                 writer,
-                child,
-                diagnostics,
+                process,
+                diagnostics: tokio::spawn(read_tail(streams.stderr, MAX_DIAGNOSTICS)),
             },
             Events {
                 reader,
                 buffer: BytesMut::with_capacity(16 << 10),
             },
         ))
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Sends a message. Waits while the worker's socket is full. Not cancel-safe: after a cancelled
@@ -181,23 +121,35 @@ impl ScriptWorker {
 
     /// Returns a handle that kills the process.
     pub fn killer(&self) -> Killer {
-        Killer(self.child.id().and_then(|pid| i32::try_from(pid).ok()))
+        Killer(self.process.clone())
+    }
+
+    /// Whether the process has exited.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.process.has_exited()
+    }
+
+    /// Waits until the process has exited. The future does not keep it alive.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.process.ended()
     }
 
     /// Closes the socket, which makes the worker exit, and returns the process.
-    pub fn without_socket(self) -> Child {
-        self.child
+    pub fn without_socket(self) -> Arc<Leader> {
+        self.process
     }
 
-    /// Kills the worker's process group and reaps it.
+    /// Kills the worker and reaps it.
     pub async fn kill(self) -> Exit {
         self.killer().kill();
         self.wait().await
     }
 
-    /// Waits until the worker exits by itself.
+    /// Waits until the worker exits by itself, and reaps it.
     pub async fn wait(mut self) -> Exit {
-        let status = self.child.wait().await.ok();
+        let status = self.process.exit_status().await.ok();
+        self.process.reap();
         let diagnostics = (&mut self.diagnostics).await.unwrap_or_default();
         Exit {
             status,
@@ -206,17 +158,13 @@ impl ScriptWorker {
     }
 }
 
-/// Kills a worker's process group. It must not be used after the worker was reaped, because another
-/// process may have its id then.
-#[derive(Debug, Clone, Copy)]
-pub struct Killer(Option<i32>);
+/// Kills a worker. It has no effect after the worker was reaped.
+#[derive(Debug, Clone)]
+pub struct Killer(Arc<Leader>);
 
 impl Killer {
-    pub fn kill(self) {
-        if let Some(group) = self.0 {
-            // This fails if the group has ended.
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
+    pub fn kill(&self) {
+        self.0.signal(Signal::SIGKILL);
     }
 }
 
@@ -249,7 +197,7 @@ async fn write_frame(
 
 /// Reads to the end and returns the last `limit` bytes. Reading everything keeps a worker with much
 /// output from blocking.
-async fn read_tail(mut from: impl AsyncRead + Unpin, limit: usize) -> String {
+pub(super) async fn read_tail(mut from: impl AsyncRead + Unpin, limit: usize) -> String {
     let mut tail = Vec::new();
     let mut chunk = [0; 4096];
     while let Ok(n @ 1..) = from.read(&mut chunk).await {

@@ -147,7 +147,7 @@ impl WorkerSession {
     }
 }
 
-async fn outcome_of(reason: ExitReason, process: &mut JoinHandle<Exit>) -> Outcome {
+pub(super) async fn outcome_of(reason: ExitReason, process: &mut JoinHandle<Exit>) -> Outcome {
     match reason {
         ExitReason::TimedOut => Outcome::TimedOut,
         ExitReason::BrowserGone => Outcome::BrowserGone,
@@ -175,7 +175,7 @@ fn report_outcome(stage: Stage, outcome: Outcome) {
 }
 
 /// Reads the output that the worker wrote before it was killed.
-async fn drain_output(events: &mut Events, run: &mut Run) {
+pub(super) async fn drain_output(events: &mut Events, run: &mut Run) {
     let read = async {
         while let Ok(Some(event)) = events.next().await {
             match event {
@@ -188,7 +188,7 @@ async fn drain_output(events: &mut Events, run: &mut Run) {
     let _ = timeout(DRAIN_OUTPUT_TIMEOUT, read).await;
 }
 
-fn describe_exit(exit: &Exit) -> String {
+pub(super) fn describe_exit(exit: &Exit) -> String {
     let ending = match exit.status.map(|status| (status.signal(), status.code())) {
         // The kernel kills processes to reclaim memory.
         Some((Some(signal), _)) => {

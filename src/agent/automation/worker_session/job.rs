@@ -5,7 +5,14 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{agent::automation::output::Output, system::script::worker::RunOutcome};
+use crate::{
+    agent::automation::output::Output,
+    system::script::worker::{Page, RunOutcome, RunRequest, Script},
+};
+
+/// The delay between a script's deadline and killing its worker. The worker stops the script at the
+/// deadline by itself and reports where it was; this is for one that does not.
+const KILL_DELAY: Duration = Duration::from_millis(400);
 
 /// A job, and the sender of its report.
 pub(super) type JobRequest = (Job, oneshot::Sender<Report>);
@@ -17,6 +24,24 @@ pub(crate) struct Job {
     pub(crate) timeout: Duration,
     /// Whether the worker may get another job afterwards.
     pub(crate) keep_worker: bool,
+}
+
+impl Job {
+    /// Whether the code may use the browser: it contains a name under which a script finds the
+    /// browser, or a way around names. An executor's script may have stored a page under another
+    /// name.
+    pub(crate) fn uses_browser(&self) -> bool {
+        const NAMES: [&str; 7] = [
+            "page",
+            "context",
+            "browser",
+            "playwright",
+            "eval",
+            "arguments",
+            "\\u",
+        ];
+        self.keep_worker || NAMES.iter().any(|name| self.code.contains(name))
+    }
 }
 
 /// The outcome of a script, and its output.
@@ -81,6 +106,31 @@ impl Run {
             received_at: Instant::now(),
             started_at: None,
         }
+    }
+
+    /// Returns the script for the worker.
+    pub(super) fn script(&self) -> Script {
+        Script {
+            code: self.job.code.clone(),
+            file_name: "script.ts".to_owned(),
+        }
+    }
+
+    /// Starts the time of the script. Returns the request for the worker, and when to kill it.
+    pub(super) fn start(&mut self, page: Page) -> (RunRequest, Instant) {
+        let now = Instant::now();
+        tracing::debug!(
+            settled_micros = self.received_at.elapsed().as_micros(),
+            ?page,
+            "script started"
+        );
+        self.started_at = Some(now);
+        let timeout = self.job.timeout;
+        let request = RunRequest {
+            page,
+            timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        };
+        (request, now + timeout + KILL_DELAY)
     }
 
     pub(super) fn report(self, outcome: Outcome, reusable: bool) {

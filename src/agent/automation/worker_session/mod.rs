@@ -8,9 +8,9 @@
 //!                       |                    | <--messages-- Chromium
 //!                       +--------------------+ --queue--> write_browser task
 //!
-//!  stage:  Attaching --Attached--> Idle --job--> Settling --page chosen--> Running
-//!                                   ^   \--job that does not use the browser--^ |
-//!                                   +------- done, of an executor -------------+
+//!  stage:  Attaching --Ready--> Idle --job--> Settling --page chosen--> Running
+//!                                   ^                                         |
+//!                                   +------- done, of an executor ------------+
 //!  any stage --ExitReason--> shut down
 //! ```
 //!
@@ -20,12 +20,14 @@
 //! | `job` | jobs, their outcomes and reports |
 //! | `stage` | the stages, and their transitions |
 //! | `pump` | the loop: waits for events, dispatches them, performs the relay's actions |
+//! | `unattached` | the session of a script that does not use the browser |
 //! | `exit` | ending a session: quiescing the browser, draining output, reaping the process |
 
 mod exit;
 mod job;
 mod pump;
 mod stage;
+mod unattached;
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,11 +39,14 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub(super) use self::job::{Job, Outcome, Report};
 use self::{
     job::JobRequest,
     pump::{write_browser, write_worker},
     stage::Stage,
+};
+pub(super) use self::{
+    job::{Job, Outcome, Report},
+    unattached::UnattachedWorker,
 };
 use super::{
     downloads::{DownloadRef, Downloads, ScriptDownloads},
@@ -56,7 +61,10 @@ use crate::{
     system::{
         cdp::multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint},
         script::protocol::MAX_PAYLOAD,
-        script::worker::{Events, Exit, Killer, ScriptWorker, SpawnError, SpawnOptions, ToWorker},
+        script::{
+            template::{ForkError, ForkRequest, WorkerTemplate},
+            worker::{Events, Exit, Killer, ScriptWorker, ToWorker},
+        },
     },
 };
 
@@ -83,7 +91,7 @@ pub(super) struct WorkerContext {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     #[error(transparent)]
-    Spawn(#[from] SpawnError),
+    Fork(#[from] ForkError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error("Chromium did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
@@ -105,13 +113,18 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts a process and waits until Playwright is attached in it.
+    /// Forks a process and waits until Playwright is attached in it.
     pub(super) async fn start(
-        options: &SpawnOptions,
+        template: &WorkerTemplate,
         scratch: Scratch,
+        scratch_mb: u32,
         context: WorkerContext,
     ) -> Result<Worker, StartError> {
-        let worker = ScriptWorker::spawn(options).await?;
+        let request = ForkRequest {
+            scratch: scratch.name(),
+            attaches: true,
+        };
+        let worker = template.fork(request).await?;
         let devtools = &context.devtools;
         let connecting = devtools.multiplexer.connect(Endpoint::Browser, CONNECTION);
         let connection = timeout(CONNECT_TIMEOUT, connecting).await;
@@ -122,7 +135,7 @@ impl Worker {
         let (attached_sender, attached) = oneshot::channel();
         let ended = CancellationToken::new();
         let download_settings = context.downloads.settings().await;
-        let downloads = ScriptDownloads::new(scratch.path(), options.scratch_mb);
+        let downloads = ScriptDownloads::new(scratch.path(), scratch_mb);
         let session = WorkerSession::new(
             worker,
             connection,

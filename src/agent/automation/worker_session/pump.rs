@@ -121,7 +121,7 @@ impl WorkerSession {
     fn on_worker_event(&mut self, event: FromWorker) -> Result<(), ExitReason> {
         match event {
             FromWorker::Cdp(text) => self.relay.from_worker(text)?,
-            FromWorker::Attached => self.on_attached()?,
+            FromWorker::Ready => self.on_attached()?,
             FromWorker::Stdout(bytes) => {
                 if let Stage::Running { run, .. } = &mut self.stage {
                     run.stdout.push(&bytes);

@@ -1,6 +1,6 @@
 //! The stages of a session and their transitions: attaching, settling and running a script.
 
-use std::{mem, time::Duration};
+use std::mem;
 
 use tokio::{sync::oneshot, task::JoinHandle, time::Instant};
 
@@ -11,12 +11,8 @@ use super::{
 };
 use crate::{
     agent::automation::{front::activity_order, relay::PageChoice},
-    system::script::worker::{Page, RunOutcome, RunRequest, Script, ToWorker},
+    system::script::worker::{Page, RunOutcome, ToWorker},
 };
-
-/// The delay between a script's deadline and killing its worker. The worker stops the script at the
-/// deadline by itself and reports where it was; this is for one that does not.
-const KILL_DELAY: Duration = Duration::from_millis(400);
 
 pub(super) enum Stage {
     /// The sender receives whether Playwright has attached, or the reason why not.
@@ -71,17 +67,9 @@ impl WorkerSession {
     /// Prepares a script, and starts it unless it has to wait for the tabs.
     pub(super) fn accept_job(&mut self, request: JobRequest) {
         let run = Box::new(Run::new(request));
-        let script = Script {
-            code: run.job.code.clone(),
-            file_name: "script.ts".to_owned(),
-        };
+        let script = run.script();
         let size = script.code.len();
         self.to_worker.push(ToWorker::Prepare(script), size);
-        // An executor's script may have stored a page under another name.
-        if !run.job.keep_worker && !uses_browser(&run.job.code) {
-            self.start_script(run, Page::Unused);
-            return;
-        }
         self.relay.settle(Instant::now());
         // With one tab there is nothing to choose from.
         let order = if self.relay.tab_count() > 1 {
@@ -120,18 +108,7 @@ impl WorkerSession {
     }
 
     fn start_script(&mut self, mut run: Box<Run>, page: Page) {
-        let now = Instant::now();
-        tracing::debug!(
-            settled_micros = run.received_at.elapsed().as_micros(),
-            ?page,
-            "script started"
-        );
-        run.started_at = Some(now);
-        let deadline = now + run.job.timeout + KILL_DELAY;
-        let request = RunRequest {
-            page,
-            timeout_ms: u64::try_from(run.job.timeout.as_millis()).unwrap_or(u64::MAX),
-        };
+        let (request, deadline) = run.start(page);
         self.to_worker.push(ToWorker::Run(request), 0);
         self.stage = Stage::Running { run, deadline };
     }
@@ -170,19 +147,4 @@ impl WorkerSession {
             }
         }
     }
-}
-
-/// Whether the code may use the browser: it contains a name under which a script finds the browser,
-/// or a way around names. A script that does not use it need not wait for a tab, and gets none.
-fn uses_browser(code: &str) -> bool {
-    const NAMES: [&str; 7] = [
-        "page",
-        "context",
-        "browser",
-        "playwright",
-        "eval",
-        "arguments",
-        "\\u",
-    ];
-    NAMES.iter().any(|name| code.contains(name))
 }

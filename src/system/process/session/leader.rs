@@ -1,6 +1,12 @@
 //! The first process of a session: watched, signalled, and reaped explicitly.
 
-use std::{io, os::fd::OwnedFd, sync::Arc, thread};
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::process::ExitStatusExt},
+    process::ExitStatus,
+    sync::Arc,
+    thread,
+};
 
 use nix::{
     errno::Errno,
@@ -14,6 +20,9 @@ use tokio::io::{Interest, unix::AsyncFd};
 use super::pidfd;
 use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
 
+/// Added to the signal number in the exit code of a process that a signal ended, as shells do.
+const SIGNAL_EXIT_BASE: i32 = 128;
+
 /// A leader that is not yet registered with the async runtime. It is killed when this is dropped.
 #[derive(Debug)]
 pub(super) struct UnregisteredLeader(Option<Parts>);
@@ -26,7 +35,7 @@ struct Parts {
 }
 
 impl UnregisteredLeader {
-    /// Takes ownership of a child that leads a session and is not reaped.
+    /// Takes ownership of a child that leads a process group and is not reaped.
     ///
     /// # Errors
     /// Fails if no pidfd can be opened; everything that was started is killed then.
@@ -87,7 +96,7 @@ fn kill(group: Pid, cgroup: Option<&Cgroup>) {
     }
 }
 
-/// The first process of a session.
+/// The first process of a session, or of a process group.
 ///
 /// Until [`Leader::reap`] succeeds, the kernel gives its pid to no other process, session or
 /// process group, so a signal to the group cannot reach a stranger. Dropping an unreaped leader
@@ -109,6 +118,14 @@ struct LeaderState {
 }
 
 impl Leader {
+    /// Takes ownership of a child that leads a process group and is not reaped.
+    ///
+    /// # Errors
+    /// Fails if the process has no descriptor left; the child is killed then.
+    pub fn of_child(pid: Pid) -> io::Result<Self> {
+        UnregisteredLeader::new(pid, None)?.register()
+    }
+
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
@@ -124,16 +141,34 @@ impl Leader {
     /// Waits until the leader has exited, without reaping it. Returns the exit code, or 128 plus
     /// the signal number.
     pub async fn exited(&self) -> io::Result<i32> {
+        let status = self.exit_status().await?;
+        let signal = status.signal().map(|signal| SIGNAL_EXIT_BASE + signal);
+        status.code().or(signal).ok_or(Errno::EINVAL.into())
+    }
+
+    /// Waits until the leader has exited, without reaping it.
+    pub async fn exit_status(&self) -> io::Result<ExitStatus> {
         let pidfd = self.state.lock().pidfd.clone();
-        let pidfd = pidfd.ok_or(Errno::ECHILD)?;
-        let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
-        loop {
-            let mut ready = pidfd.readable().await?;
-            match pidfd::wait(pidfd.get_ref(), options)? {
-                Some(code) => return Ok(code),
-                None => ready.clear_ready(),
+        exit_status_of(&*pidfd.ok_or(Errno::ECHILD)?).await
+    }
+
+    /// Waits until the leader has exited or is reaped. The future does not keep the leader alive.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let pidfd = self.state.lock().pidfd.clone();
+        async move {
+            if let Some(pidfd) = pidfd {
+                // Fails if it is reaped.
+                let _ = exit_status_of(&pidfd).await;
             }
         }
+    }
+
+    /// Whether the leader has exited.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        let pidfd = self.state.lock().pidfd.clone();
+        let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+        pidfd.is_none_or(|pidfd| !matches!(pidfd::wait(pidfd.get_ref(), options), Ok(None)))
     }
 
     /// Sends `signal` to the leader's process group, if any of it is left.
@@ -193,6 +228,18 @@ impl Drop for Leader {
         let spawned = reaper.spawn(move || pidfd::wait(pidfd.get_ref(), libc::WEXITED));
         if let Err(error) = spawned {
             tracing::warn!(%error, pid = self.pid(), "cannot reap a killed process");
+        }
+    }
+}
+
+/// Waits until a child has exited, without reaping it.
+async fn exit_status_of(pidfd: &AsyncFd<OwnedFd>) -> io::Result<ExitStatus> {
+    let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+    loop {
+        let mut ready = pidfd.readable().await?;
+        match pidfd::wait(pidfd.get_ref(), options)? {
+            Some(status) => return Ok(status),
+            None => ready.clear_ready(),
         }
     }
 }

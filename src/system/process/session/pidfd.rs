@@ -2,13 +2,14 @@
 
 use std::{
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::process::ExitStatusExt,
+    },
+    process::ExitStatus,
 };
 
 use nix::{errno::Errno, libc, unistd::Pid};
-
-/// Added to the signal number in the exit code of a process that a signal ended, as shells do.
-const SIGNAL_EXIT_BASE: i32 = 128;
 
 /// Opens a pidfd for `pid`, which must be a child of this process that is not reaped.
 #[expect(unsafe_code, reason = "nix has no wrapper for pidfd_open")]
@@ -20,10 +21,9 @@ pub(super) fn open(pid: Pid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Calls `waitid` with `options`. Returns the exit code, 128 plus the signal number if a signal
-/// ended the process, or `None` if it has not ended.
+/// Calls `waitid` with `options`. Returns `None` if the process has not ended.
 #[expect(unsafe_code, reason = "nix's waitid fails for real-time signals")]
-pub(super) fn wait(pidfd: &OwnedFd, options: i32) -> io::Result<Option<i32>> {
+pub(super) fn wait(pidfd: &OwnedFd, options: i32) -> io::Result<Option<ExitStatus>> {
     loop {
         // SAFETY: all zeros is a valid value of this plain struct.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -39,11 +39,12 @@ pub(super) fn wait(pidfd: &OwnedFd, options: i32) -> io::Result<Option<i32>> {
                 if pid == 0 {
                     return Ok(None);
                 }
-                let base = match info.si_code {
-                    libc::CLD_EXITED => 0,
-                    _ => SIGNAL_EXIT_BASE,
+                // As `wait` encodes it.
+                let status = match info.si_code {
+                    libc::CLD_EXITED => status << 8,
+                    _ => status,
                 };
-                return Ok(Some(base + status));
+                return Ok(Some(ExitStatus::from_raw(status)));
             }
         }
     }

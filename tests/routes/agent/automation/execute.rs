@@ -7,7 +7,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
     requests::wrong_fields,
-    scripts::{error_of, execute, idle_counts, metric, result_of, start, titles},
+    scripts::{error_of, execute, idle_counts, metric, result_of, start, titles, workers},
     wait::until,
 };
 
@@ -226,8 +226,48 @@ async fn call_without_warm_workers_waits_for_a_start() {
         .with(["--warm-workers", "0"])
         .ready()
         .await;
-    assert_eq!(result_of(&agent, "return 1").await, 1);
+    assert_eq!(result_of(&agent, "return page.url()").await, "about:blank");
     idle_counts(&agent, 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn script_that_does_not_use_the_browser_takes_no_warm_worker() {
+    let agent = Start::headless()
+        .with(["--warm-workers", "1"])
+        .ready()
+        .await;
+    idle_counts(&agent, 1).await;
+    let earlier = workers(&agent);
+    let code = "fs.writeFileSync('file', 'content'); console.log('out'); console.error('err');
+        await new Promise((resolve) => setTimeout(resolve, 5)); return fs.readFileSync('file', 'utf8')";
+    let answer = execute(&agent, json!({ "code": code })).await;
+    assert_eq!(
+        answer,
+        json!({"success": true, "result": "content", "stdout": "out\n", "stderr": "err\n"})
+    );
+    let endless = "console.log('before'); for (;;) {}";
+    let answer = execute(&agent, json!({"code": endless, "timeout_sec": 1})).await;
+    assert_eq!(answer["stdout"], "before\n");
+    let error = answer["error"].as_str().unwrap();
+    assert!(error.contains("exceeded its timeout of 1 s"), "{error}");
+    let bomb = "const all = []; for (;;) all.push(new Array(1000).fill('x'))";
+    let error = error_of(&agent, bomb, 60).await;
+    assert!(error.contains("out of memory"), "{error}");
+    // A caller that leaves ends its script.
+    let waiting = json!({"code": "await new Promise(() => {})", "timeout_sec": 300});
+    let request = agent.post("/automation/execute").json(&waiting);
+    let call = tokio::spawn(request.send());
+    until("the script's process", async || {
+        (workers(&agent).len() == 3).then_some(())
+    })
+    .await;
+    call.abort();
+    idle_counts(&agent, 1).await;
+    // The attached one is still there.
+    let all = workers(&agent);
+    let kept = all.iter().filter(|worker| earlier.contains(worker));
+    assert_eq!(kept.count(), 1, "{earlier:?} {all:?}");
     agent.stop().await;
 }
 
