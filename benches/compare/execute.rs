@@ -8,13 +8,17 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{
     figures::{Figures, Samples},
-    fixtures::{self, Agent, BareChromium, Http, NodeDaemon, Result, Site},
+    fixtures::{
+        self, Agent, BareChromium, Http, NodeDaemon, Result, Site, own_mib, proportional_mib,
+    },
 };
 
 const WARM: &str = "warm Node daemon";
 const FRESH: &str = "fresh Node process";
 /// The time between paced calls, long enough for the pool to refill.
 const PACE: Duration = Duration::from_millis(100);
+/// The number of clients that call at once.
+const CLIENTS: usize = 8;
 
 struct Work {
     name: &'static str,
@@ -54,6 +58,8 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
         back_to_back(figures, agent, &daemon, work).await?;
         fresh(figures, agent, &chromium.ws_url, work).await?;
     }
+    // Calls that use a page would disturb each other, since they use the same one.
+    at_once(figures, agent, &daemon, &works[0]).await?;
     memory(figures, agent, &daemon)?;
     daemon.stop().await?;
     chromium.stop().await
@@ -144,29 +150,65 @@ async fn fresh(figures: &mut Figures, agent: &Agent, cdp: &str, work: &Work) -> 
     Ok(())
 }
 
-fn memory(figures: &mut Figures, agent: &Agent, daemon: &NodeDaemon) -> Result<()> {
-    let one = |pid| -> Result<Samples> {
-        let mut samples = Samples::default();
-        samples.add(fixtures::resident_mib(pid)?);
-        Ok(samples)
-    };
-    figures.compare(
-        "agent, resident after the calls above",
-        "MiB",
-        one(agent.pid()?)?,
-        WARM,
-        one(daemon.pid()?)?,
-    );
-    let mut workers = Samples::default();
-    for pid in agent.workers()? {
-        workers.add(fixtures::resident_mib(pid)?);
+/// Several clients, each of which calls again as soon as it has its answer.
+async fn at_once(
+    figures: &mut Figures,
+    agent: &Agent,
+    daemon: &NodeDaemon,
+    work: &Work,
+) -> Result<()> {
+    const ROUNDS: usize = 3;
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    for _ in 0..ROUNDS {
+        for (http, samples) in [(&agent.http, &mut berth), (&daemon.http, &mut baseline)] {
+            let start = Instant::now();
+            let clients = (0..CLIENTS).map(|_| async {
+                for _ in 0..work.back_to_back / CLIENTS {
+                    call(http, work).await?;
+                }
+                Result::Ok(())
+            });
+            futures::future::try_join_all(clients).await?;
+            let calls = work.back_to_back / CLIENTS * CLIENTS;
+            samples.add(calls as f64 / start.elapsed().as_secs_f64());
+        }
     }
     figures.compare(
-        "script worker, resident, waiting",
-        "MiB",
-        workers,
+        format!("{}, {CLIENTS} at once", work.name),
+        "calls/s",
+        berth,
         WARM,
-        one(daemon.pid()?)?,
+        baseline,
+    );
+    Ok(())
+}
+
+/// Adds the proportional set sizes of the processes while the agent is idle.
+fn memory(figures: &mut Figures, agent: &Agent, daemon: &NodeDaemon) -> Result<()> {
+    let of = |pids: &[u32], size: fn(u32) -> Result<f64>| -> Result<Samples> {
+        let mut samples = Samples::default();
+        for pid in pids {
+            samples.add(size(*pid)?);
+        }
+        Ok(samples)
+    };
+    let node = [daemon.pid()?];
+    let (workers, template) = (agent.workers()?, [agent.template()?]);
+    for (name, pids) in [
+        ("agent", &[agent.pid()?][..]),
+        ("template of script workers", &template),
+        ("script worker, waiting", &workers),
+    ] {
+        let (berth, baseline) = (of(pids, proportional_mib)?, of(&node, proportional_mib)?);
+        figures.compare(format!("{name}, PSS"), "MiB", berth, WARM, baseline);
+    }
+    let (berth, baseline) = (of(&workers, own_mib)?, of(&node, own_mib)?);
+    figures.compare(
+        "script worker, waiting, its own",
+        "MiB",
+        berth,
+        WARM,
+        baseline,
     );
     Ok(())
 }

@@ -36,7 +36,7 @@ for process in /proc/[0-9]*; do
 done 2>/dev/null | awk '
     /^chrom/ {sizes["Chromium"] += $NF; next}
     /^Xvfb/ {sizes["Xvfb"] += $NF; next}
-    /^berth-script/ {sizes["the script workers"] += $NF; next}
+    /^berth-(script|worker)/ {sizes["the script workers"] += $NF; next}
     /^berth/ {sizes["the agent and its helpers"] += $NF; next}
     /^(systemd|\(sd-pam|dbus)/ {sizes["systemd"] += $NF; next}
     /^pulseaudio/ {sizes["the sound server"] += $NF; next}
