@@ -8,9 +8,9 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::support::{
-    agent::{Start, TestAgent},
+    agent::Start,
     processes,
-    script_worker::{AttachedWorker, engines, template},
+    script_worker::{AttachedWorker, agent, engines, template},
     scripts::{result_of, workers},
     wait::until,
 };
@@ -26,14 +26,6 @@ const PLANT: &str = "for (const object of Object.values(objects))
 const LOOK: &str = "const found = Object.entries(objects).filter(([, object]) => Object.hasOwn(object, 'planted'));
     return found.map(([name]) => name).concat(fs.readdirSync('.').filter((name) => name === 'planted'));";
 const UNIQUE: &str = "return [Math.random(), crypto.randomUUID(), [...crypto.getRandomValues(new Uint8Array(16))].join()]";
-
-async fn agent() -> TestAgent {
-    let own = nix::unistd::Uid::effective().to_string();
-    Start::headless()
-        .with(["--warm-workers", "0", "--chromium-user", &own])
-        .ready()
-        .await
-}
 
 /// Returns the template processes among the children of a process.
 fn templates_of(parent: u32) -> Vec<u32> {

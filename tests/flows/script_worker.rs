@@ -10,21 +10,11 @@ use berth::system::script::worker::{MAX_OUTPUT, MAX_RESULT};
 use nix::unistd::Uid;
 
 use crate::support::{
-    agent::{Start, TestAgent},
+    agent::TestAgent,
     processes,
-    script_worker::{AttachedWorker, RunResult, engines, request},
+    script_worker::{AttachedWorker, RunResult, agent, engines, request},
     wait::until,
 };
-
-/// Starts an agent whose Chromium runs as this test's user: these workers have no relay that sets
-/// another download directory than their own, which is private.
-async fn agent() -> TestAgent {
-    let own = Uid::effective().to_string();
-    Start::headless()
-        .with(["--warm-workers", "0", "--chromium-user", &own])
-        .ready()
-        .await
-}
 
 /// Runs `test` on each engine.
 async fn on_each_engine(test: impl AsyncFn(&TestAgent, &Path)) {

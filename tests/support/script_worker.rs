@@ -25,7 +25,7 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    agent::{TOKEN, TestAgent},
+    agent::{Start, TOKEN, TestAgent},
     processes::NOBODY,
     wait::in_time,
 };
@@ -54,6 +54,16 @@ pub fn engines() -> Vec<(&'static str, PathBuf)> {
         engines.push(("v8", v8.into()));
     }
     engines
+}
+
+/// Starts an agent whose Chromium runs as this test's user: these workers have no relay that sets
+/// another download directory than their own, which is private.
+pub async fn agent() -> TestAgent {
+    let own = Uid::effective().to_string();
+    Start::headless()
+        .with(["--warm-workers", "0", "--chromium-user", &own])
+        .ready()
+        .await
 }
 
 /// Returns a template of workers whose scratch directories are temporary directories.

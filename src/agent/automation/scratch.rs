@@ -77,6 +77,12 @@ impl Scratch {
         let name = self.0.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
+
+    /// Removes the directory without blocking the async runtime.
+    pub(super) async fn remove(self) {
+        // Fails only if the removal panics.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
 }
 
 impl Drop for Scratch {

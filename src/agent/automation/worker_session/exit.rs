@@ -111,7 +111,7 @@ impl WorkerSession {
         }
         // A delivery in progress must end before its directory is removed.
         while deliveries.join_next().await.is_some() {}
-        let _ = tokio::task::spawn_blocking(move || drop(scratch)).await;
+        scratch.remove().await;
     }
 
     /// Waits until the dead worker's commands have completed. Stops their code in pages that it

@@ -69,8 +69,7 @@ impl UnattachedWorker {
     /// Kills and reaps the process if it has not ended, and removes its scratch directory.
     pub(in crate::agent::automation) async fn end(self) -> Exit {
         let exit = self.process.kill().await;
-        let scratch = self.scratch;
-        let _ = tokio::task::spawn_blocking(move || drop(scratch)).await;
+        self.scratch.remove().await;
         exit
     }
 
@@ -162,6 +161,6 @@ impl UnattachedSession {
         if !process.is_finished() {
             let _ = process.await;
         }
-        let _ = tokio::task::spawn_blocking(move || drop(scratch)).await;
+        scratch.remove().await;
     }
 }
