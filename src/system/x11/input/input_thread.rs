@@ -265,7 +265,7 @@ impl InputThread {
                 step => step,
             };
             self.perform(Holder::Session(session), step)?;
-            Ok(self.screen()?.sync_pointer()?)
+            Ok(self.screen()?.sync_events()?)
         });
         if let Err(error) = self.check_connection(result) {
             tracing::debug!(%error, "live input lost");
@@ -307,11 +307,9 @@ impl InputThread {
         self.bind_keys(std::iter::once(key))?;
         let keymap = self.screen()?.keymap()?;
         let position = keymap.position(key).ok_or(PlayError::NoSpareKeycode)?;
-        let KeyPosition { keycode, shifted } = position;
-        let shift = keymap.position(Key::SHIFT).map(|shift| shift.keycode);
+        let keycode = position.keycode;
         if down {
-            let is_held = |shift: &u8| self.held.contains(HeldInput::Keycode(*shift));
-            if let Some(shift) = shift.filter(|shift| shifted && !is_held(shift)) {
+            if let Some(shift) = self.shift_for(position)? {
                 self.implicit_shifts.insert(keycode, shift);
                 self.keycode(holder, shift, true)?;
             }
@@ -328,6 +326,31 @@ impl InputThread {
     pub(super) fn tap(&mut self, holder: Holder, key: Key) -> Result<(), PlayError> {
         self.key(holder, key, true)?;
         self.key(holder, key, false)
+    }
+
+    /// Presses and releases a key without waiting for the server.
+    pub(super) fn type_key(&mut self, key: Key) -> Result<(), PlayError> {
+        let keymap = self.screen()?.keymap()?;
+        let position = keymap.position(key).ok_or(PlayError::NoSpareKeycode)?;
+        let shift = self.shift_for(position)?;
+        let keycodes = shift.into_iter().chain([position.keycode]);
+        for keycode in keycodes.clone() {
+            self.record(Holder::Batch, HeldInput::Keycode(keycode), true);
+            self.screen()?.send_keycode(keycode, true)?;
+        }
+        for keycode in keycodes.rev() {
+            self.record(Holder::Batch, HeldInput::Keycode(keycode), false);
+            self.screen()?.send_keycode(keycode, false)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the keycode of Shift if the key needs it and it is not held.
+    fn shift_for(&mut self, position: KeyPosition) -> Result<Option<u8>, PlayError> {
+        let shift = self.screen()?.keymap()?.position(Key::SHIFT);
+        let shift = shift.map(|shift| shift.keycode);
+        let is_held = |shift: &u8| self.held.contains(HeldInput::Keycode(*shift));
+        Ok(shift.filter(|shift| position.shifted && !is_held(shift)))
     }
 
     fn keycode(&mut self, holder: Holder, keycode: u8, down: bool) -> Result<(), PlayError> {
@@ -371,12 +394,12 @@ impl InputThread {
         self.settle()
     }
 
-    /// Waits until all pointer events are processed, and unbinds keys that are not held.
+    /// Waits until all events are processed, and unbinds keys that are not held.
     pub(super) fn settle(&mut self) -> Result<(), PlayError> {
         let held = &self.held;
         match &mut self.connection {
             Some((access, screen)) => {
-                screen.sync_pointer()?;
+                screen.sync_events()?;
                 screen.restore_keymap(|keycode| held.contains(HeldInput::Keycode(keycode)))?;
                 screen.renew_enigo(access)
             }

@@ -127,7 +127,7 @@ impl InputThread {
 
     fn fail(&mut self, mut playback: Playback, error: PlayError) -> NextStep {
         // If the screen still responds, the actions before the failed one can be confirmed.
-        let synced = self.sync_pointer();
+        let synced = self.sync_events();
         self.confirm(&mut playback);
         let _ = self.check_connection(synced);
         let elapsed = playback.action_started_at.elapsed();
@@ -173,10 +173,10 @@ impl InputThread {
         }
     }
 
-    /// Waits until all pointer events are processed. Does nothing without a connection.
-    fn sync_pointer(&mut self) -> Result<(), PlayError> {
+    /// Waits until all events are processed. Does nothing without a connection.
+    fn sync_events(&mut self) -> Result<(), PlayError> {
         match &mut self.connection {
-            Some((_, screen)) => Ok(screen.sync_pointer()?),
+            Some((_, screen)) => Ok(screen.sync_events()?),
             None => Ok(()),
         }
     }
@@ -184,7 +184,7 @@ impl InputThread {
     fn play_step(&mut self, playback: &mut Playback, step: Step) -> Result<(), PlayError> {
         match step {
             Step::Wait(time) => {
-                self.screen()?.sync_pointer()?;
+                self.screen()?.sync_events()?;
                 playback.wait_until = Some(Instant::now() + time);
             }
             Step::Type { text, delay } => {
@@ -221,9 +221,10 @@ impl InputThread {
         if self.screen()?.keymap()?.position(key).is_none() {
             self.bind_keys(typing.keys[typing.next..].iter().copied())?;
         }
-        self.tap(Holder::Batch, key)?;
+        self.type_key(key)?;
         typing.next += 1;
         if !typing.delay.is_zero() && typing.next < typing.keys.len() {
+            self.screen()?.sync_events()?;
             playback.wait_until = Some(Instant::now() + typing.delay);
         }
         Ok(())

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{PlayError, PlayResult};
 
-/// The actions of a batch that were played. Pointer events are sent without waiting for each, so
-/// the last actions may not be confirmed yet.
+/// The actions of a batch that were played. Most events are sent without waiting for each, so the
+/// last actions may not be confirmed yet.
 #[derive(Debug)]
 pub struct Progress {
     played: Vec<PlayedAction>,

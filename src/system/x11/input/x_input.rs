@@ -1,7 +1,8 @@
 //! The connections to one X server that input is sent over, and the state known of it.
 //!
-//! Pointer events are sent with XTEST over our own connection, which has timeouts. Key events go
-//! through enigo, which has a connection without timeouts; see [`super::x_keyboard`].
+//! Pointer events and typed text are sent with XTEST over our own connection, which has timeouts.
+//! Other key events go through enigo, which has a connection without timeouts; see
+//! [`super::x_keyboard`].
 
 use std::{
     mem,
@@ -19,7 +20,8 @@ use x11rb::{
         xfixes::ConnectionExt as _,
         xproto::{
             BUTTON_PRESS_EVENT, BUTTON_RELEASE_EVENT, ChangeWindowAttributesAux,
-            ConnectionExt as _, EventMask, KeyButMask, MOTION_NOTIFY_EVENT, Mapping, Window,
+            ConnectionExt as _, EventMask, KEY_PRESS_EVENT, KEY_RELEASE_EVENT, KeyButMask,
+            MOTION_NOTIFY_EVENT, Mapping, Window,
         },
         xtest::ConnectionExt as _,
     },
@@ -41,8 +43,8 @@ use crate::{
 /// The minimum interval between two button presses. Chromium merges presses of the same
 /// millisecond.
 const MIN_PRESS_INTERVAL: Duration = Duration::from_millis(2);
-/// Pointer events that may be sent before one waits for the server to process them. Bounds the
-/// delay of everything that comes after them.
+/// Events that may be sent before one waits for the server to process them. Bounds the delay of
+/// everything that comes after them.
 const MAX_UNCONFIRMED_EVENTS: u64 = 256;
 
 atom_manager! {
@@ -74,7 +76,7 @@ pub(super) struct XInput {
     pub(super) keymap_stale: bool,
     /// Mapping events since enigo was connected.
     pub(super) unread_mapping_events: usize,
-    /// The number of pointer events sent.
+    /// The number of events sent over our own connection.
     sent_events: u64,
     /// The number of these that the server has processed for certain.
     confirmed_events: u64,
@@ -215,7 +217,7 @@ impl XInput {
 
     pub(super) fn state(&mut self) -> Result<ScreenState, X11Error> {
         let pointer = self.x.query_pointer(self.root)?.reply()?;
-        self.pointer_confirmed();
+        self.events_confirmed();
         // Events of earlier changes of the screen have arrived before this reply.
         self.drain_events()?;
         Ok(ScreenState {
@@ -233,7 +235,7 @@ impl XInput {
 
     pub(super) fn move_pointer(&mut self, to: Point) -> Result<(), X11Error> {
         const ABSOLUTE: u8 = 0;
-        self.send_pointer_event(MOTION_NOTIFY_EVENT, ABSOLUTE, to)
+        self.send_event(MOTION_NOTIFY_EVENT, ABSOLUTE, to)
     }
 
     pub(super) fn button(&mut self, button: MouseButton, down: bool) -> Result<(), X11Error> {
@@ -261,7 +263,7 @@ impl XInput {
     fn wait_for_press_interval(&mut self) -> Result<(), X11Error> {
         let is_recent = |pressed_at: Instant| pressed_at.elapsed() < MIN_PRESS_INTERVAL;
         if self.press_unconfirmed || self.pressed_at.is_some_and(is_recent) {
-            self.sync_pointer()?;
+            self.sync_events()?;
             let elapsed = self.pressed_at.map(|time| time.elapsed());
             std::thread::sleep(MIN_PRESS_INTERVAL.saturating_sub(elapsed.unwrap_or_default()));
         }
@@ -280,19 +282,30 @@ impl XInput {
     }
 
     fn press_button(&mut self, button: u8) -> Result<(), X11Error> {
-        self.send_pointer_event(BUTTON_PRESS_EVENT, button, Point::default())
+        self.send_event(BUTTON_PRESS_EVENT, button, Point::default())
     }
 
     fn release_button(&mut self, button: u8) -> Result<(), X11Error> {
-        self.send_pointer_event(BUTTON_RELEASE_EVENT, button, Point::default())
+        self.send_event(BUTTON_RELEASE_EVENT, button, Point::default())
+    }
+
+    /// Presses or releases a key without waiting for the server. Through enigo that would take two
+    /// round trips, which a text cannot afford.
+    pub(super) fn send_keycode(&mut self, keycode: u8, down: bool) -> Result<(), X11Error> {
+        let kind = if down {
+            KEY_PRESS_EVENT
+        } else {
+            KEY_RELEASE_EVENT
+        };
+        self.send_event(kind, keycode, Point::default())
     }
 
     /// Sends an event without waiting for it: many events cost little more than one.
-    fn send_pointer_event(&mut self, kind: u8, detail: u8, to: Point) -> Result<(), X11Error> {
+    fn send_event(&mut self, kind: u8, detail: u8, to: Point) -> Result<(), X11Error> {
         const NO_DELAY: u32 = 0;
         const CORE_DEVICE: u8 = 0;
         if self.sent_events - self.confirmed_events >= MAX_UNCONFIRMED_EVENTS {
-            self.sync_pointer()?;
+            self.sync_events()?;
         }
         let coordinate = |value: i32| value.clamp(0, i16::MAX.into()) as i16;
         let (x, y) = (coordinate(to.x), coordinate(to.y));
@@ -304,7 +317,7 @@ impl XInput {
         Ok(())
     }
 
-    /// Returns the number of pointer events sent.
+    /// Returns the number of events sent without waiting for each.
     pub(super) fn sent_events(&self) -> u64 {
         self.sent_events
     }
@@ -314,17 +327,17 @@ impl XInput {
         self.confirmed_events
     }
 
-    /// Waits until the server has processed all pointer events.
-    pub(super) fn sync_pointer(&mut self) -> Result<(), X11Error> {
+    /// Waits until the server has processed all events.
+    pub(super) fn sync_events(&mut self) -> Result<(), X11Error> {
         if self.confirmed_events < self.sent_events {
             self.sync()?;
         }
-        self.pointer_confirmed();
+        self.events_confirmed();
         Ok(())
     }
 
-    /// Records that the server has processed all pointer events: it has replied to a later request.
-    fn pointer_confirmed(&mut self) {
+    /// Records that the server has processed all events: it has replied to a later request.
+    fn events_confirmed(&mut self) {
         self.confirmed_events = self.sent_events;
         if mem::take(&mut self.press_unconfirmed) {
             self.pressed_at = Some(Instant::now());

@@ -38,10 +38,10 @@ const LIVENESS_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_UNREAD_MAPPING_EVENTS: usize = 1000;
 
 impl XInput {
-    /// Presses or releases a key through enigo, after all pointer events. Checks the server's
+    /// Presses or releases a key through enigo, after all other events. Checks the server's
     /// liveness first, as enigo would wait for it forever.
     pub(super) fn keycode(&mut self, keycode: u8, down: bool) -> Result<(), PlayError> {
-        self.sync_pointer()?;
+        self.sync_events()?;
         if self
             .last_response
             .is_none_or(|time| time.elapsed() > LIVENESS_TIMEOUT)

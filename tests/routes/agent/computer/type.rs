@@ -9,6 +9,7 @@ use crate::support::{
     recorder::{Recorder, run_action},
     requests::wrong_fields,
     wait::until,
+    xrecord::{Event, Input, XRecord},
 };
 
 const FIELDS: &str = "<input id=input><textarea id=area></textarea><div id=free contenteditable></div>\
@@ -83,13 +84,47 @@ async fn delay_is_respected_and_tab_moves_to_the_next_field() {
     let agent = Start::on_screen().ready().await;
     let mut recorder = Recorder::with(&agent, FIELDS).await;
     recorder.0.evaluate("input.focus()").await;
-    let started_at = std::time::Instant::now();
+    let mut input = XRecord::on(&agent).await;
     run_action(&agent, "type", json!({"text": "ab\tcd", "delay": 50})).await;
-    assert!(started_at.elapsed().as_millis() >= 200);
+    let is_press = |event: &&Event| matches!(event.input, Input::Key { down: true, .. });
+    let events = input
+        .take_when("five keys", |events| {
+            events.iter().filter(is_press).count() == 5
+        })
+        .await;
+    let times: Vec<u32> = events.iter().filter(is_press).map(|key| key.at).collect();
+    // The server counts whole milliseconds.
+    assert!(
+        times.windows(2).all(|pair| pair[1] - pair[0] >= 49),
+        "{times:?}"
+    );
     recorder
         .0
         .until("input.value + '|' + area.value", |now| now == "ab|cd")
         .await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn characters_in_a_row_are_keys_of_their_own() {
+    const TEXT: &str = "ooo AAaaé:é";
+    let agent = Start::on_screen().ready().await;
+    let mut recorder = Recorder::open(&agent).await;
+    run_action(&agent, "type", json!({"text": TEXT})).await;
+    // Those of Shift are not counted.
+    let seen = recorder
+        .take_when("all keys", |seen| {
+            let keys = seen.iter().filter(|event| event["key"] != "Shift");
+            keys.count() == 2 * TEXT.chars().count()
+        })
+        .await;
+    let typed: String = seen
+        .iter()
+        .filter(|event| event["type"] == "keydown" && event["key"] != "Shift")
+        .filter_map(|event| event["key"].as_str())
+        .collect();
+    assert_eq!(typed, TEXT);
+    assert!(seen.iter().all(|event| event["repeat"] != true), "{seen:?}");
     agent.stop().await;
 }
 
