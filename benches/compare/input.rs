@@ -16,6 +16,10 @@ const ROUNDS: usize = 3;
 const MOVES: usize = 20;
 const BATCHES: usize = 50;
 const TYPED: usize = 1000;
+/// The characters of a short text.
+const SHORT: usize = 40;
+/// The notches of a scroll.
+const NOTCHES: usize = 3;
 /// A page whose title is the length of its text, once it has the focus and is drawn: before that
 /// Chromium drops what is typed.
 const FIELD: &str = "data:text/html,<textarea autofocus oninput='document.title = value.length' \
@@ -28,6 +32,8 @@ pub async fn measure(figures: &mut Figures, agent: &Agent) -> Result<()> {
     position(figures, agent, screen).await?;
     click(figures, agent, screen).await?;
     moves(figures, agent, screen).await?;
+    scroll(figures, agent, screen).await?;
+    short_text(figures, agent, screen).await?;
     typing(figures, agent, screen).await?;
     clipboard(figures, agent, screen).await
 }
@@ -104,12 +110,55 @@ async fn moves(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<
     Ok(())
 }
 
-async fn typing(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
-    let text: String = "The quick brown fox. "
+async fn scroll(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
+    let (x, y) = SPOT;
+    let (across, down, notches) = (x.to_string(), y.to_string(), NOTCHES.to_string());
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    let scroll = json!({"x": x, "y": y, "delta_y": NOTCHES});
+    // Without a delay between the notches, of which the default is 100 ms.
+    let clicks = ["click", "--delay", "0", "--repeat", &notches, "5"];
+    let arguments = [&["mousemove", &across, &down], &clicks[..]].concat();
+    for _ in 0..CALLS {
+        let start = Instant::now();
+        run_action(agent, "scroll", &scroll).await?;
+        berth.add_us(start.elapsed());
+
+        let start = Instant::now();
+        xdotool(screen, &arguments).await?;
+        baseline.add_us(start.elapsed());
+    }
+    let name = format!("scroll by {NOTCHES} notches");
+    figures.compare(name, "us", berth, "xdotool mousemove X Y click", baseline);
+    Ok(())
+}
+
+async fn short_text(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
+    let text = text(SHORT);
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    for _ in 0..BATCHES {
+        let start = Instant::now();
+        run_action(agent, "type", &json!({ "text": text })).await?;
+        berth.add_us(start.elapsed());
+
+        let start = Instant::now();
+        xdotool(screen, &["type", "--delay", "0", &text]).await?;
+        baseline.add_us(start.elapsed());
+    }
+    let name = format!("{SHORT} characters typed");
+    figures.compare(name, "us", berth, "xdotool type --delay 0", baseline);
+    Ok(())
+}
+
+fn text(length: usize) -> String {
+    "The quick brown fox. "
         .chars()
         .cycle()
-        .take(TYPED)
-        .collect();
+        .take(length)
+        .collect()
+}
+
+async fn typing(figures: &mut Figures, agent: &Agent, screen: &Screen) -> Result<()> {
+    let text = text(TYPED);
     // With the default delay, and with none, which is fastest.
     let ways: [(&str, &[&str]); 2] = [
         ("xdotool type", &["type"]),

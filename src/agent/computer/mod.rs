@@ -124,6 +124,11 @@ impl Computer {
         }
     }
 
+    /// Waits until the page has received the last scroll, which a screenshot should show.
+    pub async fn scrolled(&self) {
+        self.input.scrolled().await;
+    }
+
     fn surface(&self) -> Result<Surface, NoScreen> {
         let access = self.chromium.optional_screen()?;
         Ok(access.map_or(Surface::Page, Surface::Screen))

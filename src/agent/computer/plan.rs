@@ -19,9 +19,9 @@ use crate::{
 const MAX_DURATION: Duration = Duration::from_secs(600);
 /// The maximum number of steps of a batch. Each typed character is one.
 const MAX_STEPS: usize = 200_000;
-/// The delay after a scroll. Chromium forwards the first notch and holds the others back until the
-/// page has processed it; later input, such as a click or the release of a held key, would overtake
-/// them.
+/// The delay between a scroll and other input. Chromium forwards the first notch and holds the
+/// others back until the page has processed it; later input, such as a click or the release of a
+/// held key, would overtake them.
 const SCROLL_DELAY: Duration = Duration::from_millis(50);
 /// The defaults of a drag that is not smooth.
 const STEPS_PER_SEGMENT: u32 = 10;
@@ -241,7 +241,7 @@ impl Planner {
                 let steps = std::iter::repeat_n(Step::Wheel(notch), delta.unsigned_abs() as usize);
                 planner.steps.extend(steps);
             }
-            planner.wait(SCROLL_DELAY);
+            planner.scrolled(position);
         });
         Ok(())
     }
@@ -373,6 +373,14 @@ impl Planner {
 
     fn button(&mut self, button: MouseButton, down: bool) {
         self.steps.push(Step::Button { button, down });
+    }
+
+    fn scrolled(&mut self, at: Point) {
+        self.duration += SCROLL_DELAY;
+        self.steps.push(Step::Scrolled {
+            at,
+            time: SCROLL_DELAY,
+        });
     }
 
     fn wait(&mut self, duration: Duration) {

@@ -197,6 +197,8 @@ impl PagePlayer {
             Step::Type { text, delay } => return self.type_text(&text, delay).await,
             // Rejected before planning: a page has no pointer to hide.
             Step::Cursor { .. } => return Ok(()),
+            // The page has confirmed every notch.
+            Step::Scrolled { .. } => return Ok(()),
             Step::Button { button, down } => self.button(button, down).await?,
             Step::Wheel(notch) => self.wheel(notch).await?,
             Step::Key { key, down } => {

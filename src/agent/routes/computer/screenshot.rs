@@ -8,7 +8,7 @@ use http::header;
 
 use super::TAG;
 use crate::{
-    agent::screenshots::Screenshots,
+    agent::{computer::Computer, screenshots::Screenshots},
     api::{
         Binary, ErrorBody,
         screenshot::{Region, ScreenshotRequest},
@@ -20,6 +20,7 @@ use crate::{
 /// Take a screenshot
 ///
 /// Returns a PNG image of the screen or of a region of it, including the pointer if it is shown.
+/// After a scroll it waits until the page has received it.
 /// Without a display the image is the viewport of the page in front.
 #[utoipa::path(
     post,
@@ -34,9 +35,11 @@ use crate::{
     )
 )]
 pub(crate) async fn screenshot(
+    State(computer): State<Computer>,
     State(screenshots): State<Screenshots>,
     Json(request): Json<ScreenshotRequest>,
 ) -> ApiResult<Response> {
+    computer.scrolled().await;
     let png = screenshots.take(request.region.map(rect)).await?;
     let headers = [
         (header::CONTENT_TYPE, "image/png"),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Inbox, InputError, Job, PlayError, ScreenState, Size, Step, UrgentRequest,
+    Inbox, InputError, Job, PlayError, ScreenState, Scroll, Size, Step, UrgentRequest,
     held::{HeldInput, HeldInputs, Holder, SessionId},
     keymap::{BoundKeys, KeyPosition},
     playback::Playback,
@@ -243,6 +243,10 @@ impl InputThread {
         }
     }
 
+    pub(super) fn last_scroll(&self) -> Option<Scroll> {
+        *self.inbox.scroll.lock()
+    }
+
     /// Starts the next batch. Returns `None` once all handles are dropped.
     fn next_job(&mut self) -> Option<NextStep> {
         let job: Job = match self.inbox.jobs.try_recv() {
@@ -286,6 +290,14 @@ impl InputThread {
                 self.screen()?.hide_cursor(hidden)?;
                 self.cursor_hidden = hidden;
                 (self.on_cursor)(hidden);
+                Ok(())
+            }
+            Step::Scrolled { at, time } => {
+                self.screen()?.sync_events()?;
+                *self.inbox.scroll.lock() = Some(Scroll {
+                    at,
+                    until: Instant::now() + time,
+                });
                 Ok(())
             }
             Step::Wait(_) | Step::Type { .. } => Ok(()),

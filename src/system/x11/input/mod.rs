@@ -33,8 +33,9 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags};
+use parking_lot::Mutex;
 use scopeguard::ScopeGuard;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::sleep_until};
 
 use crate::system::{
     sync::{
@@ -118,9 +119,20 @@ pub struct Input {
     next_session: Arc<AtomicU64>,
     /// The number of batches that are queued or played.
     batches: Arc<AtomicUsize>,
+    scroll: LastScroll,
     /// Wakes the thread when the last handle is dropped, so that it finds its channels closed.
     waker: Arc<WakeOnDrop>,
 }
+
+/// The last scroll, of which the page may not have received all notches yet.
+#[derive(Debug, Clone, Copy)]
+struct Scroll {
+    at: Point,
+    /// When it has them for certain.
+    until: Instant,
+}
+
+type LastScroll = Arc<Mutex<Option<Scroll>>>;
 
 /// A batch and its screen.
 struct Job {
@@ -149,9 +161,11 @@ impl Input {
         let waker = Waker::new()?;
         let (jobs, job_receiver) = sync_channel(BATCH_QUEUE_CAPACITY);
         let (urgent, urgent_receiver) = sync_channel(URGENT_QUEUE_CAPACITY);
+        let scroll = LastScroll::default();
         let inbox = Inbox {
             jobs: job_receiver,
             urgent: urgent_receiver,
+            scroll: scroll.clone(),
             waker: waker.clone(),
         };
         std::thread::Builder::new()
@@ -162,6 +176,7 @@ impl Input {
             urgent,
             next_session: Arc::default(),
             batches: Arc::default(),
+            scroll,
             waker: Arc::new(WakeOnDrop(waker)),
         })
     }
@@ -205,6 +220,14 @@ impl Input {
         let result = outcome.wait().await;
         ScopeGuard::into_inner(wake_on_cancel);
         result.unwrap_or(Err(InputError::Terminated))
+    }
+
+    /// Waits until the page has received all notches of the last scroll.
+    pub async fn scrolled(&self) {
+        let scroll = *self.scroll.lock();
+        if let Some(scroll) = scroll {
+            sleep_until(scroll.until.into()).await;
+        }
     }
 
     /// Returns whether a new batch would have to wait.
@@ -275,6 +298,7 @@ impl Drop for BatchCount<'_> {
 struct Inbox {
     jobs: Receiver<Job>,
     urgent: Receiver<UrgentRequest>,
+    scroll: LastScroll,
     waker: Waker,
 }
 

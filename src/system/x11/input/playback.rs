@@ -85,7 +85,10 @@ impl InputThread {
             let error = PlayError::Overrun(playback.grace_period);
             return self.fail(playback, error);
         }
-        if let Some(time) = playback.wait_until.filter(|time| *time > now) {
+        let wait_until = playback
+            .wait_until
+            .or_else(|| self.held_back_until(&playback));
+        if let Some(time) = wait_until.filter(|time| *time > now) {
             self.playback = Some(playback);
             return NextStep::At(time);
         }
@@ -110,6 +113,22 @@ impl InputThread {
                 NextStep::Now
             }
             Err(error) => self.fail(playback, error),
+        }
+    }
+
+    /// Returns the earliest time of the next step if it is input that must not overtake a scroll.
+    fn held_back_until(&self, playback: &Playback) -> Option<Instant> {
+        let scroll = self.last_scroll()?;
+        let next = match &playback.typing {
+            Some(_) => None,
+            None => playback.steps.as_slice().first(),
+        };
+        match next? {
+            Step::Wheel(_) | Step::Scrolled { .. } | Step::Wait(_) | Step::Cursor { .. } => None,
+            Step::Move(to) if *to == scroll.at => None,
+            Step::Move(_) | Step::Button { .. } | Step::Key { .. } | Step::Type { .. } => {
+                Some(scroll.until)
+            }
         }
     }
 

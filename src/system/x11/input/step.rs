@@ -31,6 +31,12 @@ pub enum Step {
         down: bool,
     },
     Wheel(Notch),
+    /// The notches before this step take this time to reach the page. Until it has passed, no other
+    /// input but further notches at this position may follow.
+    Scrolled {
+        at: Point,
+        time: Duration,
+    },
     Key {
         key: Key,
         down: bool,
@@ -47,11 +53,11 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns the planned duration: that of its waits.
+    /// Returns the planned duration: that of its waits, and of those that it may cause.
     #[must_use]
     pub fn planned_duration(&self) -> Duration {
         match self {
-            Self::Wait(time) => *time,
+            Self::Wait(time) | Self::Scrolled { time, .. } => *time,
             Self::Type { text, delay } => {
                 let delays = text.keys().count().saturating_sub(1);
                 *delay * u32::try_from(delays).unwrap_or(u32::MAX)
