@@ -1,6 +1,6 @@
 //! The `berth` program: agent, control plane, and both on one machine.
 
-use std::{net::TcpListener, process::ExitCode, sync::Arc, time::Duration};
+use std::{fmt::Display, net::TcpListener, process::ExitCode, sync::Arc, time::Duration};
 
 use berth::{
     agent::{self, logs::ProgramLog},
@@ -15,7 +15,7 @@ use berth::{
     },
     dev, machine_hooks, profile_import,
     system::{
-        process::{allocator, core_dumps, environment, open_files},
+        process::{allocator, core_dumps, environment, open_files, session},
         service_manager,
         x11::clipboard,
     },
@@ -28,13 +28,8 @@ const OUTDATED_EXIT_CODE: u8 = 3;
 const BLOCKING_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    // A child process of the agent, not a command for users. It does not log, because the clipboard
-    // may contain a secret.
-    if std::env::args_os().nth(1).as_deref() == Some(clipboard::COMMAND.as_ref()) {
-        return match clipboard::run_owner() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&error),
-        };
+    if let Some(exit_code) = run_child() {
+        return exit_code;
     }
     // Before any thread is started, and before any process is that could read it.
     environment::erase_initial();
@@ -68,6 +63,26 @@ fn main() -> ExitCode {
     drop(log);
     match result {
         Ok(code) => code,
+        Err(error) => fail(&error),
+    }
+}
+
+/// Runs a child process of the agent, which is not a command for users. It does not log, because
+/// the clipboard and the environment of a program may contain secrets.
+fn run_child() -> Option<ExitCode> {
+    let command = std::env::args_os().nth(1)?;
+    if command == clipboard::COMMAND {
+        Some(exit_code(clipboard::run_owner()))
+    } else if command == session::COMMAND {
+        Some(exit_code(session::run_fork_server()))
+    } else {
+        None
+    }
+}
+
+fn exit_code<E: Display>(result: Result<(), E>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
 }

@@ -39,7 +39,11 @@ use crate::{
     state_dir::FileLock,
     system::{
         files::watcher::SharedWatcher,
-        process::{dedicated_uid, open_files, session::Credentials, tree},
+        process::{
+            dedicated_uid, open_files,
+            session::{self, Credentials},
+            tree,
+        },
     },
 };
 
@@ -251,6 +255,7 @@ pub async fn start(
         source,
     })?;
     tree::start_threads()?;
+    session::start_fork_server().await;
     let listener = TcpListener::bind(config.listen).await;
     let listener = listener.map_err(|source| AgentError::Listen {
         address: config.listen,

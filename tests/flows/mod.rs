@@ -20,6 +20,7 @@ mod downloads;
 mod engines;
 mod environment;
 mod files;
+mod fork_server;
 mod hostile_scripts;
 mod hosts;
 mod launched_hosts;

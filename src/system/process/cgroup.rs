@@ -15,15 +15,10 @@
 //! No controllers are enabled, so the rule that inner cgroups hold no processes does not apply:
 //! the agent and its own children stay where they are.
 //!
-//! A new process moves itself into its cgroup between `fork` and `exec`, by writing `0` to
-//! `cgroup.procs`. It has not executed anything yet, so nothing can escape. If the kernel refuses
-//! the move, the process runs without a cgroup. The step costs about 0.2 ms, and up to 15 ms if
-//! no process was moved for some time, because the kernel then waits for an RCU grace period.
-//!
-//! `clone3` with `CLONE_INTO_CGROUP` would save the step, but the standard library cannot use it.
-//! Spawning would have to be written by hand on a raw `clone3`. After that call the C library's
-//! functions that change the user must not be used, because the library still assumes the threads
-//! of the parent.
+//! The fork server starts a new process in its cgroup (`CLONE_INTO_CGROUP`). One that the agent
+//! forks itself moves there between `fork` and `exec`, by writing `0` to `cgroup.procs`, which
+//! takes up to 15 ms if no process was moved for some time: the kernel then waits for an RCU grace
+//! period. If the kernel refuses both, the process runs without a cgroup.
 //!
 //! The kernel removes a cgroup only if no process is in it. The directory of a client process is
 //! removed when its leader is reaped. If other processes are still in it, it is kept until they
@@ -42,6 +37,10 @@ use std::{
     sync::Arc,
 };
 
+use nix::{
+    fcntl::{OFlag, open},
+    sys::stat::Mode,
+};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -84,9 +83,10 @@ impl CgroupDirectory {
         &self.0
     }
 
-    /// Opens `cgroup.procs`. A process that writes `0` to it moves into this cgroup.
-    pub(super) fn open_procs(&self) -> io::Result<OwnedFd> {
-        Ok(open_for_writing(&self.0.join("cgroup.procs"))?.into())
+    /// Opens the directory, to start a process in it.
+    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(open(&self.0, flags, Mode::empty())?)
     }
 
     /// Kills all processes in this cgroup and below, also those that fork at the same time.
@@ -99,6 +99,14 @@ impl CgroupDirectory {
     pub(super) fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events"));
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+    }
+
+    /// Returns whether there is certainly no living process in this cgroup or below.
+    pub(super) fn is_empty(&self) -> bool {
+        match fs::read_to_string(self.0.join("cgroup.events")) {
+            Ok(events) => events.lines().any(|line| line == "populated 0"),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
     }
 
     /// Returns the processes in this cgroup and below.
@@ -143,7 +151,7 @@ impl CgroupDirectory {
             return Err(io::Error::other(format!("cgroup type is {}", kind.trim())));
         }
         // A move needs permission for the target and for the common ancestor.
-        self.open_procs()?;
+        open_for_writing(&self.0.join("cgroup.procs"))?;
         if let Some(parent) = self.0.parent() {
             open_for_writing(&parent.join("cgroup.procs"))?;
         }
@@ -380,9 +388,9 @@ mod tests {
     fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
         let Some(run) = create() else { return };
         let cgroup = run.create_child("one").unwrap();
-        assert!(!cgroup.directory.is_populated());
+        assert!(!cgroup.directory.is_populated() && cgroup.directory.is_empty());
         let mut child = sleep_in(&cgroup);
-        assert!(cgroup.directory.is_populated());
+        assert!(cgroup.directory.is_populated() && !cgroup.directory.is_empty());
         assert_eq!(
             run.directory.pids(),
             HashSet::from([child.id().cast_signed()])

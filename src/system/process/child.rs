@@ -8,7 +8,10 @@
 use std::{
     collections::VecDeque,
     fmt, io,
-    os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::{
+        fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
+        unix::process::CommandExt,
+    },
     process::{ExitStatus, Stdio},
     sync::{Arc, LazyLock},
     time::Duration,
@@ -71,13 +74,29 @@ pub async fn wait_for_starts() -> io::Result<()> {
 ///
 /// # Errors
 /// Fails if the program cannot be started.
+pub async fn spawn(mut command: Command, inherited: Inherited) -> io::Result<process::Child> {
+    environment::limit(&mut command, inherited);
+    command.process_group(0);
+    die_with_parent(command.as_std_mut());
+    let runtime = Handle::current();
+    let start = move || {
+        let _entered = runtime.enter();
+        command.spawn()
+    };
+    let on_abandoned = |spawned: io::Result<process::Child>| {
+        if let Ok(mut child) = spawned {
+            let _ = child.start_kill();
+        }
+    };
+    on_spawner(start, on_abandoned).await?
+}
+
+/// Makes the child die with the thread that starts it, and receive all signals.
 #[expect(
     unsafe_code,
     reason = "the death signal must be requested between fork and exec"
 )]
-pub async fn spawn(mut command: Command, inherited: Inherited) -> io::Result<process::Child> {
-    environment::limit(&mut command, inherited);
-    command.process_group(0);
+pub(super) fn die_with_parent(command: &mut std::process::Command) {
     let parent = Pid::this();
     // SAFETY: the hook makes only async-signal-safe calls (prctl, getppid, sigprocmask) and does
     // not allocate.
@@ -92,17 +111,6 @@ pub async fn spawn(mut command: Command, inherited: Inherited) -> io::Result<pro
             Ok(())
         });
     }
-    let runtime = Handle::current();
-    let start = move || {
-        let _entered = runtime.enter();
-        command.spawn()
-    };
-    let on_abandoned = |spawned: io::Result<process::Child>| {
-        if let Ok(mut child) = spawned {
-            let _ = child.start_kill();
-        }
-    };
-    on_spawner(start, on_abandoned).await?
 }
 
 /// Makes the child inherit the descriptor, under its number in this process.

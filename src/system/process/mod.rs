@@ -14,7 +14,7 @@
 //! boot        the running time of the machine
 //! cgroup      the cgroups of client processes, where the agent may create some
 //! freeze      stops a process group for a moment
-//! stat        one line of /proc/<pid>/stat
+//! stat        one line of /proc/<pid>/stat, and the number of forks
 //! sysv_ipc    System V shared memory, semaphores and message queues of a user
 //! open_files  the limit on open files
 //! allocator   settings of this process's memory, and its return to the system
@@ -25,7 +25,7 @@
 //!
 //! ```text
 //! thread       started by  owns
-//! spawner      child       every fork, because a death signal is bound to the forking thread
+//! spawner      child       every start, as a death signal is bound to the thread that forks
 //! processes    tree        the scans that produce snapshots
 //! killer       tree        pending kill requests and the marks read so far
 //! memory       allocator   the size of the process after memory was last returned

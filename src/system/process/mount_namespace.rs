@@ -69,7 +69,14 @@ impl MountNamespace {
     fn current() -> io::Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let opened = open("/proc/thread-self/ns/mnt", flags, Mode::empty())?;
-        Ok(MountNamespace(Arc::new(opened)))
+        Ok(opened.into())
+    }
+}
+
+impl From<OwnedFd> for MountNamespace {
+    /// Takes a descriptor of a namespace.
+    fn from(descriptor: OwnedFd) -> Self {
+        MountNamespace(Arc::new(descriptor))
     }
 }
 

@@ -1,4 +1,5 @@
-//! `/proc/<pid>/stat`: the kernel's data about one process or thread.
+//! `/proc/<pid>/stat`, the kernel's data about one process or thread, and the number of forks in
+//! `/proc/stat`.
 
 use std::{
     fs::{self, DirEntry, File},
@@ -13,6 +14,15 @@ use nix::unistd::Uid;
 const KERNEL_THREAD: i64 = 0x0020_0000;
 /// Longer than any line, which has about fifty numbers and a name.
 const MAX_LINE: usize = 2048;
+
+/// Returns the number of processes and threads that were started since the machine was booted.
+pub(super) fn fork_count() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let count = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("processes "));
+    count?.parse().ok()
+}
 
 /// The fields of one `stat` line that are used here.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! A program with its arguments and environment, in the form that `exec` needs.
+//! A program with its directory, arguments and environment, in the form that `exec` needs.
 
 #![allow(
     unsafe_code,
@@ -6,48 +6,102 @@
 )]
 
 use std::{
-    ffi::{CString, NulError, OsString},
+    ffi::{CStr, OsString, c_char},
     os::unix::ffi::OsStringExt,
     ptr,
 };
 
-use nix::{
-    errno::Errno,
-    libc::{self, c_char},
-};
+use nix::{errno::Errno, libc};
 
 unsafe extern "C" {
     /// The environment of this process, in which `execvp` looks for `PATH`.
     static mut environ: *const *const c_char;
 }
 
+/// The strings of a program: each ends with NUL and has no other one. Its directory comes first,
+/// then the arguments, the first of which is the program itself, then the environment.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ProgramStrings {
+    pub(super) bytes: Vec<u8>,
+    pub(super) args: usize,
+}
+
+/// A string of a program contains NUL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NulError {
+    Directory,
+    Program,
+}
+
+impl ProgramStrings {
+    pub(super) fn new(
+        directory: OsString,
+        args: impl IntoIterator<Item = String>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<Self, NulError> {
+        let mut strings = ProgramStrings {
+            bytes: Vec::new(),
+            args: 0,
+        };
+        strings.push(&directory.into_vec(), NulError::Directory)?;
+        for arg in args {
+            strings.push(arg.as_bytes(), NulError::Program)?;
+            strings.args += 1;
+        }
+        for (name, value) in env {
+            let variable = [&name.into_vec()[..], b"=", &value.into_vec()].concat();
+            strings.push(&variable, NulError::Program)?;
+        }
+        Ok(strings)
+    }
+
+    fn push(&mut self, string: &[u8], error: NulError) -> Result<(), NulError> {
+        if string.contains(&0) {
+            return Err(error);
+        }
+        self.bytes.extend(string);
+        self.bytes.push(0);
+        Ok(())
+    }
+}
+
 /// A program to execute.
 pub(super) struct ExecImage {
-    program: CString,
-    args: StringArray,
-    env: StringArray,
+    /// Owns the memory that the pointers refer to.
+    _strings: Vec<u8>,
+    directory: *const c_char,
+    /// Both end with null.
+    args: Vec<*const c_char>,
+    env: Vec<*const c_char>,
 }
 
 impl ExecImage {
-    /// # Errors
-    /// Fails if a string contains NUL.
-    pub(super) fn new(
-        program: &str,
-        args: &[String],
-        env: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Self, NulError> {
-        let args = [program].into_iter().chain(args.iter().map(String::as_str));
-        let env = env.into_iter().map(|(name, value)| {
-            let mut variable = name.into_vec();
-            variable.push(b'=');
-            variable.extend(value.into_vec());
-            variable
-        });
-        Ok(ExecImage {
-            program: CString::new(program)?,
-            args: StringArray::new(args.map(Vec::from))?,
-            env: StringArray::new(env)?,
+    /// Returns `None` if there is no directory or no program.
+    pub(super) fn new(strings: ProgramStrings) -> Option<Self> {
+        let bytes = strings.bytes;
+        let mut pointers = bytes
+            .split_inclusive(|byte| *byte == 0)
+            .filter_map(|string| Some(CStr::from_bytes_with_nul(string).ok()?.as_ptr()));
+        let directory = pointers.next()?;
+        let mut args: Vec<_> = pointers.by_ref().take(strings.args).collect();
+        let mut env: Vec<_> = pointers.collect();
+        if args.is_empty() {
+            return None;
+        }
+        args.push(ptr::null());
+        env.push(ptr::null());
+        Some(ExecImage {
+            _strings: bytes,
+            directory,
+            args,
+            env,
         })
+    }
+
+    /// Returns the directory to start in.
+    pub(super) fn directory(&self) -> &CStr {
+        // SAFETY: the pointer refers to a string that ends with NUL and lives as long as `self`.
+        unsafe { CStr::from_ptr(self.directory) }
     }
 
     /// Replaces the calling process, which must have one thread. Returns only if that fails. A
@@ -56,35 +110,9 @@ impl ExecImage {
         // SAFETY: the arrays end with null and outlive the call, and no other thread reads the
         // environment.
         unsafe {
-            environ = self.env.pointers.as_ptr();
-            libc::execvp(self.program.as_ptr(), self.args.pointers.as_ptr());
+            environ = self.env.as_ptr();
+            libc::execvp(self.args[0], self.args.as_ptr());
         }
         Errno::last()
-    }
-}
-
-/// An array of pointers to strings that ends with null.
-struct StringArray {
-    /// Owns the memory that `pointers` refers to.
-    _strings: Vec<CString>,
-    pointers: Vec<*const c_char>,
-}
-
-// SAFETY: the pointers refer to memory that the array owns and that does not change.
-unsafe impl Send for StringArray {}
-// SAFETY: as above.
-unsafe impl Sync for StringArray {}
-
-impl StringArray {
-    fn new(strings: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, NulError> {
-        let strings: Vec<CString> = strings
-            .into_iter()
-            .map(CString::new)
-            .collect::<Result<_, _>>()?;
-        let pointers = strings.iter().map(|string| string.as_ptr());
-        Ok(StringArray {
-            pointers: pointers.chain([ptr::null()]).collect(),
-            _strings: strings,
-        })
     }
 }

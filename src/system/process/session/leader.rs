@@ -18,7 +18,10 @@ use parking_lot::Mutex;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::pidfd;
-use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
+use crate::system::process::{
+    cgroup::{Cgroup, CgroupDirectory},
+    stat::fork_count,
+};
 
 /// Added to the signal number in the exit code of a process that a signal ended, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
@@ -31,7 +34,18 @@ pub(super) struct UnregisteredLeader(Option<Parts>);
 struct Parts {
     pid: Pid,
     pidfd: OwnedFd,
-    cgroup: Option<Cgroup>,
+    origin: Origin,
+}
+
+/// The circumstances in which a leader was started.
+#[derive(Debug, Default)]
+pub(super) struct Origin {
+    /// Holds the leader and everything that it starts.
+    pub(super) cgroup: Option<Cgroup>,
+    /// Whether no program that it starts has the rights to leave the cgroup.
+    pub(super) is_confined: bool,
+    /// The number of forks of the machine before it, unless the cgroup suffices.
+    pub(super) forks_before: Option<u64>,
 }
 
 impl UnregisteredLeader {
@@ -39,14 +53,26 @@ impl UnregisteredLeader {
     ///
     /// # Errors
     /// Fails if no pidfd can be opened; everything that was started is killed then.
-    pub(super) fn new(pid: Pid, cgroup: Option<Cgroup>) -> io::Result<Self> {
+    pub(super) fn new(pid: Pid, origin: Origin) -> io::Result<Self> {
         match pidfd::open(pid) {
-            Ok(pidfd) => Ok(UnregisteredLeader(Some(Parts { pid, pidfd, cgroup }))),
+            Ok(pidfd) => Ok(UnregisteredLeader(Some(Parts { pid, pidfd, origin }))),
             Err(error) => {
-                kill(pid, cgroup.as_ref());
+                kill(pid, &origin);
                 let _ = nix::sys::wait::waitpid(pid, None);
                 Err(error)
             }
+        }
+    }
+
+    /// Logs a warning if the process is not in its cgroup.
+    pub(super) fn check_cgroup(&mut self) {
+        let Some(Parts { pid, origin, .. }) = &mut self.0 else {
+            return;
+        };
+        let is_missing = |cgroup: &Cgroup| !cgroup.contains(pid.as_raw());
+        if origin.cgroup.as_ref().is_some_and(is_missing) {
+            tracing::warn!(%pid, "cannot move a process into its cgroup");
+            origin.is_confined = false;
         }
     }
 
@@ -55,7 +81,7 @@ impl UnregisteredLeader {
         reason = "registering a bare descriptor is unsafe in tokio"
     )]
     pub(super) fn register(mut self) -> io::Result<Leader> {
-        let Some(Parts { pid, pidfd, cgroup }) = self.0.take() else {
+        let Some(Parts { pid, pidfd, origin }) = self.0.take() else {
             return Err(io::ErrorKind::NotFound.into());
         };
         // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
@@ -64,13 +90,13 @@ impl UnregisteredLeader {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 let (pidfd, cause) = error.into_parts();
-                drop(UnregisteredLeader(Some(Parts { pid, pidfd, cgroup })));
+                drop(UnregisteredLeader(Some(Parts { pid, pidfd, origin })));
                 return Err(cause);
             }
         };
         Ok(Leader {
             pid,
-            cgroup,
+            origin,
             state: Mutex::new(LeaderState {
                 pins: 0,
                 pidfd: Some(Arc::new(pidfd)),
@@ -81,17 +107,19 @@ impl UnregisteredLeader {
 
 impl Drop for UnregisteredLeader {
     fn drop(&mut self) {
-        if let Some(Parts { pid, pidfd, cgroup }) = self.0.take() {
-            kill(pid, cgroup.as_ref());
+        if let Some(Parts { pid, pidfd, origin }) = self.0.take() {
+            kill(pid, &origin);
             let _ = pidfd::wait(&pidfd, libc::WEXITED);
         }
     }
 }
 
 /// Kills a process group whose leader is not reaped, and the cgroup.
-fn kill(group: Pid, cgroup: Option<&Cgroup>) {
-    let _ = signal::killpg(group, Signal::SIGKILL);
-    if let Some(cgroup) = cgroup {
+fn kill(leader: Pid, origin: &Origin) {
+    let _ = signal::killpg(leader, Signal::SIGKILL);
+    // It may not lead its group yet.
+    let _ = signal::kill(leader, Signal::SIGKILL);
+    if let Some(cgroup) = &origin.cgroup {
         let _ = cgroup.directory().kill();
     }
 }
@@ -104,8 +132,7 @@ fn kill(group: Pid, cgroup: Option<&Cgroup>) {
 #[derive(Debug)]
 pub struct Leader {
     pid: Pid,
-    /// Holds the leader and everything that it started.
-    cgroup: Option<Cgroup>,
+    origin: Origin,
     state: Mutex<LeaderState>,
 }
 
@@ -123,7 +150,7 @@ impl Leader {
     /// # Errors
     /// Fails if the process has no descriptor left; the child is killed then.
     pub fn of_child(pid: Pid) -> io::Result<Self> {
-        UnregisteredLeader::new(pid, None)?.register()
+        UnregisteredLeader::new(pid, Origin::default())?.register()
     }
 
     #[must_use]
@@ -133,9 +160,8 @@ impl Leader {
 
     /// Returns the directory of its cgroup. It may be removed already.
     pub(in crate::system::process) fn cgroup(&self) -> Option<CgroupDirectory> {
-        self.cgroup
-            .as_ref()
-            .map(|cgroup| cgroup.directory().clone())
+        let cgroup = self.origin.cgroup.as_ref();
+        cgroup.map(|cgroup| cgroup.directory().clone())
     }
 
     /// Waits until the leader has exited, without reaping it. Returns the exit code, or 128 plus
@@ -171,6 +197,22 @@ impl Leader {
         pidfd.is_none_or(|pidfd| !matches!(pidfd::wait(pidfd.get_ref(), options), Ok(None)))
     }
 
+    /// Whether the leader has exited and it is certain that it has left no process behind.
+    pub(in crate::system::process) fn has_left_nothing(&self) -> bool {
+        if !self.has_exited() {
+            return false;
+        }
+        let Origin {
+            cgroup,
+            is_confined,
+            forks_before,
+        } = &self.origin;
+        let is_empty = |cgroup: &Cgroup| cgroup.directory().is_empty();
+        // Nothing was started on the machine since, but the leader itself.
+        let is_only_one = || forks_before.is_some_and(|before| fork_count() == Some(before + 1));
+        *is_confined && cgroup.as_ref().is_some_and(is_empty) || is_only_one()
+    }
+
     /// Sends `signal` to the leader's process group, if any of it is left.
     pub fn signal(&self, signal: Signal) {
         let state = self.state.lock();
@@ -203,7 +245,7 @@ impl Leader {
         let is_reaped = matches!(waited, Ok(Some(_)));
         if is_reaped {
             state.pidfd = None;
-            if let Some(cgroup) = &self.cgroup {
+            if let Some(cgroup) = &self.origin.cgroup {
                 cgroup.remove();
             }
         }
@@ -216,7 +258,7 @@ impl Drop for Leader {
         if self.state.lock().pidfd.is_none() {
             return;
         }
-        kill(self.pid, self.cgroup.as_ref());
+        kill(self.pid, &self.origin);
         if self.reap() {
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Program ──spawner thread──▶ UnregisteredSession ──async runtime──▶ ProcessSession
-//!   fork, PreExec               kills when dropped   ExecStatus       Leader + Streams
+//!   fork server, PreExec        kills when dropped   ExecStatus       Leader + Streams
 //!
 //! Leader:  running ──exit──▶ zombie ──reap()──▶ reaped
 //! ```
@@ -11,17 +11,21 @@
 //! its session id from being reused. A signal to the group before that reaches no other
 //! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
 //!
-//! `spawn` starts the process, `pre_exec` sets it up after the fork, `exec_image` is the program to
-//! execute, `exec_status` reports whether it was executed, `leader` owns the running process,
-//! `pidfd` wraps the kernel's process descriptors.
+//! `spawn` starts the process, `fork_server` forks it, `pre_exec` sets it up after the fork,
+//! `exec_image` is the program to execute, `exec_status` reports whether it was executed, `leader`
+//! owns the running process, `pidfd` wraps the kernel's process descriptors. `fork_message` encodes
+//! what the agent and its fork server exchange.
 
 mod exec_image;
 mod exec_status;
+mod fork_message;
+mod fork_server;
 mod leader;
 mod pidfd;
 mod pre_exec;
 mod spawn;
 
+pub use fork_server::{COMMAND, run_fork_server};
 pub use leader::{Leader, PidPin};
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
@@ -103,6 +107,15 @@ pub enum StartError {
     Timeout,
     #[error("{0}")]
     Other(#[from] io::Error),
+}
+
+/// Starts the fork server, while the system has room for it. If the system refuses, the agent forks
+/// programs itself.
+pub async fn start_fork_server() {
+    let started = on_spawner(fork_server::start, drop).await;
+    if let Err(error) = started.flatten() {
+        tracing::warn!(%error, "cannot start the fork server, programs start more slowly");
+    }
 }
 
 /// A running program.

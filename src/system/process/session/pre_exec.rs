@@ -1,9 +1,8 @@
 //! The setup of a new process between `fork` and `exec`.
 //!
 //! From the change of its user until `exec`, that user may stop the new process. It holds no
-//! descriptor of the agent then, and the thread that started it does not wait for it: the standard
-//! library takes the closing of its own pipe for a successful `exec`. The real result arrives
-//! through the pipe of [`ExecStatus`](super::exec_status::ExecStatus).
+//! descriptor of the agent then, and the thread that started it does not wait for it: it waits for
+//! the first two [`Report`]s only, which come before.
 
 #![allow(
     unsafe_code,
@@ -11,8 +10,7 @@
 )]
 
 use std::{
-    ffi::CString,
-    io,
+    io, mem,
     os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
@@ -27,7 +25,11 @@ use nix::{
     unistd::{self, Pid},
 };
 
-use super::{Credentials, StartError, exec_image::ExecImage};
+use super::{
+    Credentials, StartError,
+    exec_image::{ExecImage, ProgramStrings},
+    exec_status::{Report, SET_UP},
+};
 use crate::system::process::mount_namespace::MountNamespace;
 
 /// The OOM score of client programs. The kernel kills them before the browser and its tabs, and
@@ -70,67 +72,105 @@ pub(super) fn to_start_error(code: i32) -> StartError {
     }
 }
 
-/// The setup of one new process. Everything is prepared before the fork, because no memory may be
-/// allocated after it.
-pub(super) struct PreExec {
-    pub(super) image: ExecImage,
-    /// Receives the code of a failed step. It is closed by `exec`.
+/// The program and the setup of one new process.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) strings: ProgramStrings,
+    /// The standard input, output and error.
+    pub(super) stdio: [OwnedFd; 3],
+    /// Receives the reports. It is closed by `exec`.
     pub(super) status: OwnedFd,
+    /// The directory of the cgroup to start in.
+    pub(super) cgroup: Option<OwnedFd>,
+    pub(super) namespace: Option<MountNamespace>,
     pub(super) parent: Pid,
-    /// `cgroup.procs` of the cgroup to move into.
-    pub(super) cgroup_procs: Option<OwnedFd>,
     /// Whether standard input is to become the controlling terminal.
     pub(super) has_terminal: bool,
-    /// The standard streams that are pipes of this process alone.
-    pub(super) pipes: &'static [RawFd],
+    /// The first of the standard streams that are pipes of this process alone.
+    pub(super) first_pipe: RawFd,
     pub(super) credentials: Option<Credentials>,
-    pub(super) namespace: Option<MountNamespace>,
     pub(super) can_gain_rights: bool,
-    pub(super) directory: CString,
-    /// Whether to start in `/` if `directory` cannot be entered.
+    /// Whether to start in `/` if the directory cannot be entered.
     pub(super) falls_back_to_root: bool,
-    /// The highest signal number; the C library decides it at run time.
-    pub(super) last_signal: i32,
     /// The limit on open files from before the agent raised its own.
     pub(super) open_files: Option<(libc::rlim_t, libc::rlim_t)>,
 }
 
+/// A [`Setup`] that is prepared for the time after the fork, when no memory may be allocated.
+pub(super) struct PreExec {
+    image: ExecImage,
+    setup: Setup,
+    /// The highest signal number; the C library decides it at run time.
+    last_signal: i32,
+}
+
 impl PreExec {
+    /// Returns `None` if there is no program.
+    pub(super) fn new(mut setup: Setup) -> Option<Self> {
+        Some(PreExec {
+            image: ExecImage::new(mem::take(&mut setup.strings))?,
+            setup,
+            last_signal: libc::SIGRTMAX(),
+        })
+    }
+
+    /// The directory of the cgroup that the new process has to be in.
+    pub(super) fn cgroup(&self) -> Option<&OwnedFd> {
+        self.setup.cgroup.as_ref()
+    }
+
+    /// Moves into the cgroup, and continues as [`PreExec::exec`].
+    pub(super) fn enter_cgroup_and_exec(&self) -> ! {
+        // Before the change of the user, because it needs the rights of the agent's.
+        self.enter_cgroup();
+        self.exec()
+    }
+
     /// Runs all steps and executes the program. Reports a failure and exits. It makes
     /// async-signal-safe calls only and does not allocate.
     pub(super) fn exec(&self) -> ! {
+        self.report(Pid::this().as_raw());
         let code = match self.set_up() {
             Ok(()) => self.image.exec() as i32,
             Err(code) => code,
         };
-        let code = code.to_ne_bytes();
-        // SAFETY: the descriptor is open, the bytes outlive the call, and `_exit` runs no code of
+        self.report(-code);
+        // SAFETY: it runs no code of this program.
+        unsafe { libc::_exit(1) }
+    }
+
+    fn report(&self, report: Report) {
+        let report = report.to_ne_bytes();
+        let status = self.setup.status.as_raw_fd();
+        // SAFETY: the descriptor is open, and the bytes outlive the call. `_exit` runs no code of
         // this program.
         unsafe {
-            libc::write(self.status.as_raw_fd(), code.as_ptr().cast(), code.len());
-            libc::_exit(1)
+            if libc::write(status, report.as_ptr().cast(), report.len()) < 0 {
+                // Nobody waits for this process.
+                libc::_exit(1);
+            }
         }
     }
 
     fn set_up(&self) -> Result<(), i32> {
-        // This comes first, because it needs the rights of the agent's user.
-        self.enter_cgroup();
+        self.connect_streams().map_err(Step::Session.failed())?;
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
-        if let Some((soft, hard)) = self.open_files {
+        if let Some((soft, hard)) = self.setup.open_files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
         }
-        if let Some(namespace) = &self.namespace {
+        if let Some(namespace) = &self.setup.namespace {
             namespace.enter().map_err(Step::Namespace.failed())?;
         }
-        // The agent considers the process started from here on, and may kill its group.
         self.close_descriptors();
-        if let Some(credentials) = &self.credentials {
+        // The agent considers the process started from here on, and may kill its group.
+        self.report(SET_UP);
+        if let Some(credentials) = &self.setup.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
                 .map_err(Step::Credentials.failed())?;
         }
-        if !self.can_gain_rights {
+        if !self.setup.can_gain_rights {
             prctl::set_no_new_privs().map_err(Step::Credentials.failed())?;
         }
         self.die_with_parent().map_err(Step::Session.failed())?;
@@ -140,10 +180,28 @@ impl PreExec {
     /// Moves into the cgroup. The parent checks the result: without a cgroup the process is found
     /// by scans of `/proc`.
     fn enter_cgroup(&self) {
-        if let Some(procs) = &self.cgroup_procs {
-            // SAFETY: the descriptor is open, and the bytes are static. `0` means the caller.
-            unsafe { libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) };
+        let Some(cgroup) = &self.setup.cgroup else {
+            return;
+        };
+        // SAFETY: the descriptor is open, the path ends with NUL, and the bytes are static. `0`
+        // means the caller. The opened file is closed with all others.
+        unsafe {
+            let flags = libc::O_WRONLY | libc::O_CLOEXEC;
+            let procs = libc::openat(cgroup.as_raw_fd(), c"cgroup.procs".as_ptr(), flags);
+            if procs >= 0 {
+                libc::write(procs, c"0".as_ptr().cast(), 1);
+            }
         }
+    }
+
+    /// Makes the standard streams what they are to be. The descriptors have other numbers than
+    /// these: every process of the agent has all three in use.
+    fn connect_streams(&self) -> nix::Result<()> {
+        for (number, stream) in (0..).zip(&self.setup.stdio) {
+            // SAFETY: the call accesses no memory, and the number has no owner in this process.
+            Errno::result(unsafe { libc::dup2(stream.as_raw_fd(), number) })?;
+        }
+        Ok(())
     }
 
     fn start_session(&self) -> nix::Result<()> {
@@ -153,7 +211,7 @@ impl PreExec {
         }
         signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         unistd::setsid()?;
-        if self.has_terminal {
+        if self.setup.has_terminal {
             // SAFETY: descriptor 0 is the terminal, and the call accesses no memory.
             Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
         }
@@ -162,9 +220,9 @@ impl PreExec {
 
     /// Closes all descriptors but the standard streams and that of the status, among them those
     /// that the agent itself inherited. Kernels before 5.9 do not support this: descriptors without
-    /// close-on-exec pass on to the program there, and the agent's thread waits for `exec`.
+    /// close-on-exec pass on to the program there.
     fn close_descriptors(&self) {
-        let status = self.status.as_raw_fd().cast_unsigned();
+        let status = self.setup.status.as_raw_fd().cast_unsigned();
         for (first, last) in [(3, status - 1), (status + 1, libc::c_uint::MAX)] {
             if first <= last {
                 // SAFETY: the call accesses no memory, and nothing uses these descriptors any more.
@@ -175,9 +233,9 @@ impl PreExec {
 
     /// Lets the new user open its standard streams by name, such as `/dev/stdout`.
     fn give_pipes_to(&self, credentials: &Credentials) -> nix::Result<()> {
-        for pipe in self.pipes {
+        for pipe in self.setup.first_pipe..=libc::STDERR_FILENO {
             // SAFETY: the call accesses no memory. The group stays the agent's.
-            Errno::result(unsafe { libc::fchown(*pipe, credentials.uid.as_raw(), UNCHANGED) })?;
+            Errno::result(unsafe { libc::fchown(pipe, credentials.uid.as_raw(), UNCHANGED) })?;
         }
         Ok(())
     }
@@ -187,15 +245,15 @@ impl PreExec {
     fn die_with_parent(&self) -> nix::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have died before the request took effect.
-        match unistd::getppid() == self.parent {
+        match unistd::getppid() == self.setup.parent {
             true => Ok(()),
             false => Err(Errno::ESRCH),
         }
     }
 
     fn enter_directory(&self) -> nix::Result<()> {
-        match unistd::chdir(self.directory.as_c_str()) {
-            Err(_) if self.falls_back_to_root => unistd::chdir(c"/"),
+        match unistd::chdir(self.image.directory()) {
+            Err(_) if self.setup.falls_back_to_root => unistd::chdir(c"/"),
             entered => entered,
         }
     }

@@ -13,7 +13,10 @@ use nix::{
 };
 use parking_lot::Mutex;
 
-use crate::system::{process::stat::ProcStat, sync::job_thread::JobThread};
+use crate::system::{
+    process::stat::{ProcStat, fork_count},
+    sync::job_thread::JobThread,
+};
 
 /// Takes snapshots. One takes milliseconds, or a second if there are very many processes.
 static SCANNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("processes"));
@@ -181,15 +184,6 @@ impl ProcessSnapshot {
         }
         is_any_alive
     }
-}
-
-/// Returns the number of processes and threads that were started since the machine was booted.
-fn fork_count() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let count = stat
-        .lines()
-        .find_map(|line| line.strip_prefix("processes "));
-    count?.parse().ok()
 }
 
 /// The ids of this process, which no tree may include.
