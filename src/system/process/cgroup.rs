@@ -228,14 +228,6 @@ impl Cgroup {
             }
         }
     }
-
-    /// Returns whether `pid`, an unreaped child of this process, is in this cgroup itself. The
-    /// name of the cgroup is unique.
-    pub(super) fn contains(&self, pid: i32) -> bool {
-        let cgroups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
-        path.and_then(|path| Path::new(path).file_name()) == self.directory.0.file_name()
-    }
 }
 
 impl Drop for Cgroup {

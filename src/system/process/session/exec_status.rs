@@ -16,12 +16,14 @@ use crate::system::sync::poll::readable;
 /// Time for a new process to execute its program. The user that it runs as may stop it before.
 pub(super) const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A report of the new process. The first is its pid, the second [`SET_UP`]. In place of the second,
-/// or after it, comes the negative code of an error.
+/// A report of the new process. The first is its pid, the second [`SET_UP`] or [`OUTSIDE_CGROUP`].
+/// In place of the second, or after it, comes the negative code of an error.
 pub(super) type Report = i32;
 
-/// The report of a process that leads its session and is in its cgroup.
+/// The report of a process that leads its session and is in its cgroup, if it has one.
 pub(super) const SET_UP: Report = 0;
+/// The report of a process that leads its session, but cannot enter its cgroup.
+pub(super) const OUTSIDE_CGROUP: Report = 1;
 
 /// The agent's end of the pipe, not yet registered with the async runtime.
 pub(super) struct UnregisteredExecStatus(File);
@@ -43,13 +45,15 @@ impl UnregisteredExecStatus {
         Ok(self.next_report()?.map(Pid::from_raw))
     }
 
-    /// Waits on this thread until the new process is set up, after its pid.
+    /// Waits on this thread until the new process is set up, after its pid. Returns whether it is
+    /// in its cgroup.
     ///
     /// # Errors
     /// Fails if it cannot be set up, or is not within [`EXEC_TIMEOUT`].
-    pub(super) fn wait_until_set_up(&mut self) -> Result<(), StartError> {
+    pub(super) fn wait_until_set_up(&mut self) -> Result<bool, StartError> {
         match self.next_report()? {
-            Some(SET_UP) => Ok(()),
+            Some(SET_UP) => Ok(true),
+            Some(OUTSIDE_CGROUP) => Ok(false),
             Some(code) => Err(to_start_error(-code)),
             None => Err(io::Error::other("the new process was killed").into()),
         }

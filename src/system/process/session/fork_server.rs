@@ -107,9 +107,7 @@ pub(super) fn fork(
             drop(setup.status);
             // It may have forked before.
             if let Some(pid) = status.pid()? {
-                let leader = take(pid, origin)?;
-                status.wait_until_set_up()?;
-                return Ok(leader);
+                return wait_until_set_up(lead(pid, origin)?, status);
             }
             let next = UnregisteredExecStatus::pipe().map_err(StartError::Exhausted)?;
             (*status, setup.status) = next;
@@ -118,14 +116,25 @@ pub(super) fn fork(
     };
     drop(slot);
     let pid = forked.map_err(|error| to_start_error(error as i32))?;
-    let leader = take(pid, origin)?;
+    let leader = lead(pid, origin)?;
     status.pid()?;
-    status.wait_until_set_up()?;
-    Ok(leader)
+    wait_until_set_up(leader, status)
 }
 
-fn take(pid: Pid, origin: Origin) -> Result<UnregisteredLeader, StartError> {
+fn lead(pid: Pid, origin: Origin) -> Result<UnregisteredLeader, StartError> {
     UnregisteredLeader::new(pid, origin).map_err(StartError::Exhausted)
+}
+
+/// Waits until a new process is set up. It is killed if this fails.
+fn wait_until_set_up(
+    mut leader: UnregisteredLeader,
+    status: &mut UnregisteredExecStatus,
+) -> Result<UnregisteredLeader, StartError> {
+    if !status.wait_until_set_up()? {
+        tracing::warn!("cannot move a process into its cgroup");
+        leader.set_unconfined();
+    }
+    Ok(leader)
 }
 
 impl Slot {

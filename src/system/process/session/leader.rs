@@ -64,14 +64,9 @@ impl UnregisteredLeader {
         }
     }
 
-    /// Logs a warning if the process is not in its cgroup.
-    pub(super) fn check_cgroup(&mut self) {
-        let Some(Parts { pid, origin, .. }) = &mut self.0 else {
-            return;
-        };
-        let is_missing = |cgroup: &Cgroup| !cgroup.contains(pid.as_raw());
-        if origin.cgroup.as_ref().is_some_and(is_missing) {
-            tracing::warn!(%pid, "cannot move a process into its cgroup");
+    /// Records that the process is not in its cgroup.
+    pub(super) fn set_unconfined(&mut self) {
+        if let Some(Parts { origin, .. }) = &mut self.0 {
             origin.is_confined = false;
         }
     }

@@ -28,7 +28,7 @@ use nix::{
 use super::{
     Credentials, StartError,
     exec_image::{ExecImage, ProgramStrings},
-    exec_status::{Report, SET_UP},
+    exec_status::{OUTSIDE_CGROUP, Report, SET_UP},
 };
 use crate::system::process::mount_namespace::MountNamespace;
 
@@ -122,15 +122,19 @@ impl PreExec {
     /// Moves into the cgroup, and continues as [`PreExec::exec`].
     pub(super) fn enter_cgroup_and_exec(&self) -> ! {
         // Before the change of the user, because it needs the rights of the agent's.
-        self.enter_cgroup();
-        self.exec()
+        let is_inside = self.enter_cgroup();
+        self.set_up_and_exec(if is_inside { SET_UP } else { OUTSIDE_CGROUP })
     }
 
-    /// Runs all steps and executes the program. Reports a failure and exits. It makes
-    /// async-signal-safe calls only and does not allocate.
+    /// Runs all steps and executes the program, in the process's cgroup. Reports a failure and
+    /// exits. It makes async-signal-safe calls only and does not allocate.
     pub(super) fn exec(&self) -> ! {
+        self.set_up_and_exec(SET_UP)
+    }
+
+    fn set_up_and_exec(&self, report: Report) -> ! {
         self.report(Pid::this().as_raw());
-        let code = match self.set_up() {
+        let code = match self.set_up(report) {
             Ok(()) => self.image.exec() as i32,
             Err(code) => code,
         };
@@ -152,7 +156,7 @@ impl PreExec {
         }
     }
 
-    fn set_up(&self) -> Result<(), i32> {
+    fn set_up(&self, report: Report) -> Result<(), i32> {
         self.connect_streams().map_err(Step::Session.failed())?;
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
@@ -164,7 +168,7 @@ impl PreExec {
         }
         self.close_descriptors();
         // The agent considers the process started from here on, and may kill its group.
-        self.report(SET_UP);
+        self.report(report);
         if let Some(credentials) = &self.setup.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
@@ -177,20 +181,18 @@ impl PreExec {
         self.enter_directory().map_err(Step::Directory.failed())
     }
 
-    /// Moves into the cgroup. The parent checks the result: without a cgroup the process is found
-    /// by scans of `/proc`.
-    fn enter_cgroup(&self) {
+    /// Moves into the cgroup, if there is one. Returns whether it has: outside of it the process is
+    /// found by scans of `/proc`.
+    fn enter_cgroup(&self) -> bool {
         let Some(cgroup) = &self.setup.cgroup else {
-            return;
+            return true;
         };
         // SAFETY: the descriptor is open, the path ends with NUL, and the bytes are static. `0`
         // means the caller. The opened file is closed with all others.
         unsafe {
             let flags = libc::O_WRONLY | libc::O_CLOEXEC;
             let procs = libc::openat(cgroup.as_raw_fd(), c"cgroup.procs".as_ptr(), flags);
-            if procs >= 0 {
-                libc::write(procs, c"0".as_ptr().cast(), 1);
-            }
+            procs >= 0 && libc::write(procs, c"0".as_ptr().cast(), 1) == 1
         }
     }
 

@@ -62,8 +62,7 @@ impl UnregisteredSession {
             is_confined,
             forks_before: None,
         };
-        let mut leader = fork_server::fork(setup, origin, &mut exec_status)?;
-        leader.check_cgroup();
+        let leader = fork_server::fork(setup, origin, &mut exec_status)?;
         Ok(UnregisteredSession {
             leader,
             streams,
