@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Starts to connect Playwright to the browser. `Host::attached` is set when it has connected.
+    /// Starts to connect Playwright to the browser. `Host::ready` is set when it has connected.
     pub(crate) fn attach(&mut self) {
         // The result of the promise shows in the host or in `poll`.
         drop(self.runtime.call(&self.attach));

@@ -103,6 +103,7 @@ pub(crate) fn run(options: Options) -> Result<(), TemplateError> {
         user: options.uid.zip(options.gid),
     };
     sandbox::set_limits(sandbox::memory_limit(limits.heap_mb), limits.scratch_mb)?;
+    #[cfg(feature = "v8")]
     inherit_memory().map_err(io_error("own memory"))?;
     let threads = threads().map_err(io_error("own threads"))?;
     if threads > 1 {
@@ -227,6 +228,7 @@ fn fork() -> nix::Result<Option<Pid>> {
 
 /// Makes forks inherit all memory. V8 excludes its heap, which makes forks fast that only execute
 /// another program.
+#[cfg(feature = "v8")]
 #[allow(unsafe_code, reason = "changes a property of mapped memory")]
 fn inherit_memory() -> io::Result<()> {
     let mut mapping = None;
@@ -250,6 +252,7 @@ fn inherit_memory() -> io::Result<()> {
 }
 
 /// Returns the addresses in the first line of a mapping, or `None` for another line.
+#[cfg(feature = "v8")]
 fn range_of(line: &str) -> Option<(usize, usize)> {
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     let parse = |address| usize::from_str_radix(address, 16).ok();

@@ -120,7 +120,7 @@ pub(crate) fn run(
             inbox: Rc::new(Inbox::default()),
             files: RefCell::new(files),
             started,
-            attached: Cell::new(false),
+            ready: Cell::new(false),
             detached: Cell::new(false),
             run: RefCell::default(),
         });
@@ -191,7 +191,7 @@ impl Worker {
         match self.attaches {
             true => self.engine.attach(),
             // Scripts that do not use the browser need nothing more.
-            false => self.host.attached.set(true),
+            false => self.host.ready.set(true),
         }
         // Whether the engine has something to do or to wait for.
         let mut engine_busy = true;
@@ -314,7 +314,7 @@ impl Worker {
 
     /// Once Playwright has connected, warms up and sends `Ready`.
     fn announce(&mut self) -> Result<(), WorkerError> {
-        if self.host.attached.take() {
+        if self.host.ready.take() {
             self.warm_up()?;
             self.announced = true;
             self.send(FromWorker::Ready)?;

@@ -30,7 +30,7 @@ pub(crate) async fn op_cdp_receive(state: Rc<RefCell<OpState>>) -> Vec<String> {
 
 #[op2(fast)]
 pub(crate) fn op_attached(state: &mut OpState) {
-    state.borrow::<Rc<Host>>().attached.set(true);
+    state.borrow::<Rc<Host>>().ready.set(true);
 }
 
 #[op2(fast)]

@@ -27,8 +27,8 @@ pub(crate) struct Host {
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) files: RefCell<Files>,
     pub(crate) started: Instant,
-    /// Playwright has connected, and the loop has not announced it yet.
-    pub(crate) attached: Cell<bool>,
+    /// Scripts can run, and the loop has not announced it yet.
+    pub(crate) ready: Cell<bool>,
     /// The script has closed the connection: no other script can run.
     pub(crate) detached: Cell<bool>,
     pub(crate) run: RefCell<RunState>,
@@ -37,7 +37,7 @@ pub(crate) struct Host {
 impl Host {
     /// Whether the worker's loop has an event to handle.
     pub(crate) fn has_events(&self) -> bool {
-        self.attached.get() || self.run.borrow().ending.is_some()
+        self.ready.get() || self.run.borrow().ending.is_some()
     }
 }
 

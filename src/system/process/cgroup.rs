@@ -94,18 +94,25 @@ impl CgroupDirectory {
         fs::write(self.0.join("cgroup.kill"), "1")
     }
 
-    /// Returns whether there are living processes in this cgroup or below. A removed cgroup has
-    /// none.
+    /// Returns whether there are certainly living processes in this cgroup or below.
     pub(super) fn is_populated(&self) -> bool {
-        let events = fs::read_to_string(self.0.join("cgroup.events"));
-        events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
+        self.has_processes() == Some(true)
     }
 
     /// Returns whether there is certainly no living process in this cgroup or below.
     pub(super) fn is_empty(&self) -> bool {
+        self.has_processes() == Some(false)
+    }
+
+    /// Returns `None` if the kernel does not say. A removed cgroup has no processes.
+    fn has_processes(&self) -> Option<bool> {
         match fs::read_to_string(self.0.join("cgroup.events")) {
-            Ok(events) => events.lines().any(|line| line == "populated 0"),
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
+            Ok(events) => events.lines().find_map(|line| match line {
+                "populated 0" => Some(false),
+                "populated 1" => Some(true),
+                _ => None,
+            }),
+            Err(error) => (error.kind() == io::ErrorKind::NotFound).then_some(false),
         }
     }
 

@@ -39,6 +39,8 @@ use crate::{
     system::sync::job_thread::JobThread,
 };
 
+/// The running program, even if its file was replaced or removed.
+pub(in crate::system) const OWN_PROGRAM: &str = "/proc/self/exe";
 /// The lowest number of descriptors that are inherited under another number.
 const FIRST_HIGH_DESCRIPTOR: RawFd = 10;
 /// The number of output lines kept for the error report if a child fails.

@@ -19,11 +19,14 @@ use nix::{
     errno::Errno,
     libc,
     sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg},
-    unistd::{Gid, Pid, Uid},
+    unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Credentials, exec_image::ProgramStrings, pre_exec::Setup};
+use super::{
+    exec_image::ProgramStrings,
+    pre_exec::{Plan, Setup},
+};
 use crate::system::process::{MAX_PROGRAM_STRINGS, mount_namespace::MountNamespace};
 
 /// The longest header. A user may have 65,536 groups.
@@ -33,39 +36,22 @@ const MAX_DESCRIPTORS: usize = 6;
 
 type Lengths = [u8; 2 * size_of::<u32>()];
 
-/// The parts of a [`Setup`] that are neither strings nor descriptors.
+/// A [`Setup`] without its strings and descriptors.
 #[derive(Serialize, Deserialize)]
 struct Header {
     args: usize,
     has_cgroup: bool,
     has_namespace: bool,
-    parent: i32,
-    has_terminal: bool,
-    first_pipe: RawFd,
-    /// The uid, the gid and the further groups.
-    credentials: Option<(u32, u32, Vec<u32>)>,
-    can_gain_rights: bool,
-    falls_back_to_root: bool,
-    open_files: Option<(u64, u64)>,
+    plan: Plan,
 }
 
 impl Header {
     fn of(setup: &Setup) -> Self {
-        let numbers = |user: &Credentials| {
-            let groups = user.groups.iter().map(|group| group.as_raw());
-            (user.uid.as_raw(), user.gid.as_raw(), groups.collect())
-        };
         Header {
             args: setup.strings.args,
             has_cgroup: setup.cgroup.is_some(),
             has_namespace: setup.namespace.is_some(),
-            parent: setup.parent.as_raw(),
-            has_terminal: setup.has_terminal,
-            first_pipe: setup.first_pipe,
-            credentials: setup.credentials.as_ref().map(numbers),
-            can_gain_rights: setup.can_gain_rights,
-            falls_back_to_root: setup.falls_back_to_root,
-            open_files: setup.open_files,
+            plan: setup.plan.clone(),
         }
     }
 
@@ -84,11 +70,6 @@ impl Header {
         };
         let cgroup = optional(self.has_cgroup)?;
         let namespace = optional(self.has_namespace)?;
-        let credentials = self.credentials.map(|(uid, gid, groups)| Credentials {
-            uid: Uid::from_raw(uid),
-            gid: Gid::from_raw(gid),
-            groups: groups.into_iter().map(Gid::from_raw).collect(),
-        });
         Some(Setup {
             strings: ProgramStrings {
                 bytes,
@@ -98,13 +79,7 @@ impl Header {
             status,
             cgroup,
             namespace: namespace.map(MountNamespace::from),
-            parent: Pid::from_raw(self.parent),
-            has_terminal: self.has_terminal,
-            first_pipe: self.first_pipe,
-            credentials,
-            can_gain_rights: self.can_gain_rights,
-            falls_back_to_root: self.falls_back_to_root,
-            open_files: self.open_files,
+            plan: self.plan,
         })
     }
 }
@@ -214,7 +189,10 @@ pub(super) fn receive_reply(mut socket: &UnixStream) -> io::Result<nix::Result<P
 mod tests {
     use std::fs::File;
 
+    use nix::unistd::{Gid, Uid};
+
     use super::*;
+    use crate::system::process::session::Credentials;
 
     fn setup() -> Setup {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
@@ -226,17 +204,19 @@ mod tests {
             status: null(),
             cgroup: None,
             namespace: Some(MountNamespace::from(null())),
-            parent: Pid::this(),
-            has_terminal: true,
-            first_pipe: 1,
-            credentials: Some(Credentials {
-                uid: Uid::from_raw(u32::MAX - 1),
-                gid: Gid::from_raw(2),
-                groups: vec![Gid::from_raw(3), Gid::from_raw(4)],
-            }),
-            can_gain_rights: false,
-            falls_back_to_root: true,
-            open_files: Some((1, u64::MAX)),
+            plan: Plan {
+                parent: 7,
+                has_terminal: true,
+                first_pipe: 1,
+                credentials: Some(Credentials {
+                    uid: Uid::from_raw(u32::MAX - 1),
+                    gid: Gid::from_raw(2),
+                    groups: vec![Gid::from_raw(3), Gid::from_raw(4)],
+                }),
+                can_gain_rights: false,
+                falls_back_to_root: true,
+                open_files: Some((1, u64::MAX)),
+            },
         }
     }
 
@@ -247,12 +227,7 @@ mod tests {
         send_request(&agent, &sent).unwrap();
         let received = receive_request(&server).unwrap().unwrap();
         assert_eq!(received.strings, sent.strings);
-        assert_eq!(received.credentials, sent.credentials);
-        assert_eq!(received.parent, sent.parent);
-        assert_eq!(received.first_pipe, sent.first_pipe);
-        assert_eq!(received.open_files, sent.open_files);
-        assert!(received.has_terminal && received.falls_back_to_root);
-        assert!(!received.can_gain_rights);
+        assert_eq!(received.plan, sent.plan);
         assert!(received.cgroup.is_none() && received.namespace.is_some());
         drop(agent);
         assert!(receive_request(&server).unwrap().is_none());

@@ -39,13 +39,10 @@ use crate::system::process::{child, core_dumps, stat::fork_count};
 
 /// The command of the server's process.
 pub const COMMAND: &str = "fork-server";
-/// The running program, even if its file was replaced or removed.
-const SELF_PROGRAM: &str = "/proc/self/exe";
 /// The flag of the kernel. The constant of the C library's bindings is too narrow for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// Time for the server to receive a request and to fork.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// The shortest time between two replacements of the server.
 const RESTART_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -167,7 +164,7 @@ impl ForkServer {
         let (socket, other) = UnixStream::pair()?;
         socket.set_read_timeout(Some(REPLY_TIMEOUT))?;
         socket.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        let mut command = Command::new(SELF_PROGRAM);
+        let mut command = Command::new(child::OWN_PROGRAM);
         command
             .arg0("berth")
             .arg(COMMAND)

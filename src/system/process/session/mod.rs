@@ -31,6 +31,7 @@ pub use leader::{Leader, PidPin};
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 
 use nix::unistd::{Gid, Uid};
+use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 
 use self::{exec_status::EXEC_TIMEOUT, spawn::UnregisteredSession};
@@ -42,11 +43,33 @@ use crate::system::process::{
 };
 
 /// The user and groups that a process runs as.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RawCredentials", into = "RawCredentials")]
 pub struct Credentials {
     pub uid: Uid,
     pub gid: Gid,
     pub groups: Vec<Gid>,
+}
+
+/// The uid, the gid and the further groups.
+#[derive(Serialize, Deserialize)]
+struct RawCredentials(u32, u32, Vec<u32>);
+
+impl From<Credentials> for RawCredentials {
+    fn from(Credentials { uid, gid, groups }: Credentials) -> Self {
+        let groups = groups.into_iter().map(Gid::as_raw).collect();
+        RawCredentials(uid.as_raw(), gid.as_raw(), groups)
+    }
+}
+
+impl From<RawCredentials> for Credentials {
+    fn from(RawCredentials(uid, gid, groups): RawCredentials) -> Self {
+        Credentials {
+            uid: Uid::from_raw(uid),
+            gid: Gid::from_raw(gid),
+            groups: groups.into_iter().map(Gid::from_raw).collect(),
+        }
+    }
 }
 
 /// The directory a program starts in.

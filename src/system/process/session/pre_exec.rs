@@ -24,6 +24,7 @@ use nix::{
     },
     unistd::{self, Pid},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     Credentials, StartError,
@@ -83,7 +84,14 @@ pub(super) struct Setup {
     /// The directory of the cgroup to start in.
     pub(super) cgroup: Option<OwnedFd>,
     pub(super) namespace: Option<MountNamespace>,
-    pub(super) parent: Pid,
+    pub(super) plan: Plan,
+}
+
+/// The parts of a [`Setup`] that are neither strings nor descriptors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Plan {
+    /// The pid of the parent.
+    pub(super) parent: i32,
     /// Whether standard input is to become the controlling terminal.
     pub(super) has_terminal: bool,
     /// The first of the standard streams that are pipes of this process alone.
@@ -150,7 +158,7 @@ impl PreExec {
         // this program.
         unsafe {
             if libc::write(status, report.as_ptr().cast(), report.len()) < 0 {
-                // Nobody waits for this process.
+                // The agent does not wait for this process any more.
                 libc::_exit(1);
             }
         }
@@ -160,7 +168,7 @@ impl PreExec {
         self.connect_streams().map_err(Step::Session.failed())?;
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
-        if let Some((soft, hard)) = self.setup.open_files {
+        if let Some((soft, hard)) = self.setup.plan.open_files {
             setrlimit(Resource::RLIMIT_NOFILE, soft, hard).map_err(Step::Session.failed())?;
         }
         if let Some(namespace) = &self.setup.namespace {
@@ -169,12 +177,12 @@ impl PreExec {
         self.close_descriptors();
         // The agent considers the process started from here on, and may kill its group.
         self.report(report);
-        if let Some(credentials) = &self.setup.credentials {
+        if let Some(credentials) = &self.setup.plan.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
                 .map_err(Step::Credentials.failed())?;
         }
-        if !self.setup.can_gain_rights {
+        if !self.setup.plan.can_gain_rights {
             prctl::set_no_new_privs().map_err(Step::Credentials.failed())?;
         }
         self.die_with_parent().map_err(Step::Session.failed())?;
@@ -213,7 +221,7 @@ impl PreExec {
         }
         signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         unistd::setsid()?;
-        if self.setup.has_terminal {
+        if self.setup.plan.has_terminal {
             // SAFETY: descriptor 0 is the terminal, and the call accesses no memory.
             Errno::result(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
         }
@@ -235,7 +243,7 @@ impl PreExec {
 
     /// Lets the new user open its standard streams by name, such as `/dev/stdout`.
     fn give_pipes_to(&self, credentials: &Credentials) -> nix::Result<()> {
-        for pipe in self.setup.first_pipe..=libc::STDERR_FILENO {
+        for pipe in self.setup.plan.first_pipe..=libc::STDERR_FILENO {
             // SAFETY: the call accesses no memory. The group stays the agent's.
             Errno::result(unsafe { libc::fchown(pipe, credentials.uid.as_raw(), UNCHANGED) })?;
         }
@@ -247,7 +255,7 @@ impl PreExec {
     fn die_with_parent(&self) -> nix::Result<()> {
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         // The parent may have died before the request took effect.
-        match unistd::getppid() == self.setup.parent {
+        match unistd::getppid().as_raw() == self.setup.plan.parent {
             true => Ok(()),
             false => Err(Errno::ESRCH),
         }
@@ -255,7 +263,7 @@ impl PreExec {
 
     fn enter_directory(&self) -> nix::Result<()> {
         match unistd::chdir(self.image.directory()) {
-            Err(_) if self.setup.falls_back_to_root => unistd::chdir(c"/"),
+            Err(_) if self.setup.plan.falls_back_to_root => unistd::chdir(c"/"),
             entered => entered,
         }
     }

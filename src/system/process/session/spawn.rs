@@ -19,7 +19,7 @@ use super::{
     exec_status::{ExecStatus, UnregisteredExecStatus},
     fork_server,
     leader::{Origin, UnregisteredLeader},
-    pre_exec::Setup,
+    pre_exec::{Plan, Setup},
 };
 use crate::system::process::{
     cgroup::Cgroup,
@@ -176,13 +176,15 @@ fn set_up(
         // exhausted, the start fails as well, with the error that fits.
         cgroup: cgroup.and_then(|cgroup| cgroup.directory().open().ok()),
         namespace: program.namespace,
-        parent: Pid::this(),
-        has_terminal: matches!(program.stdio, StdioMode::Terminal(_)),
-        first_pipe: first_pipe(program.stdio),
-        credentials: program.credentials,
-        can_gain_rights: program.can_gain_rights,
-        falls_back_to_root,
-        open_files: open_files::inherited_limit(),
+        plan: Plan {
+            parent: Pid::this().as_raw(),
+            has_terminal: matches!(program.stdio, StdioMode::Terminal(_)),
+            first_pipe: first_pipe(program.stdio),
+            credentials: program.credentials,
+            can_gain_rights: program.can_gain_rights,
+            falls_back_to_root,
+            open_files: open_files::inherited_limit(),
+        },
     })
 }
 

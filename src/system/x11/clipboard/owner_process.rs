@@ -14,8 +14,6 @@ use crate::system::{
     x11::server::DisplayAccess,
 };
 
-/// The running program, even if its file was replaced or removed.
-const SELF_PROGRAM: &str = "/proc/self/exe";
 /// Bytes of the child's error output that are kept.
 const MAX_DIAGNOSTICS: u64 = 1024;
 
@@ -57,7 +55,7 @@ pub struct OwnerProcess {
 impl OwnerProcess {
     /// Starts the child. `authority` is the file with the display's cookie.
     pub async fn start(access: DisplayAccess, authority: &Path) -> Result<Self, OwnerError> {
-        let mut command = Command::new(SELF_PROGRAM);
+        let mut command = Command::new(child::OWN_PROGRAM);
         command
             .arg0("berth")
             .arg(COMMAND)
