@@ -24,7 +24,7 @@ fs.writeFileSync(sliced, sliceCoreBundle(path.join(upstream, 'lib/coreBundle.js'
 // name.
 const npmBuiltins = { path: 'path-browserify/index.js', events: 'events/events.js' };
 const ownBuiltins = new Map(fs.readdirSync(path.join(here, 'src/node')).map((file) => [path.parse(file).name, path.join(here, 'src/node', file)]));
-const refused = ['http', 'https', 'http2', 'net', 'tls', 'dns', 'child_process', 'readline', 'zlib', 'vm', 'inspector'];
+const refused = ['http2', 'net', 'tls', 'dns', 'child_process', 'readline', 'zlib', 'vm', 'inspector'];
 
 const nodeModules = {
   name: 'node-modules',

@@ -29,6 +29,7 @@ use clap::{Parser, Subcommand};
 
 mod channel;
 mod engine;
+mod exchanges;
 mod ops;
 mod outcome;
 mod sandbox;

@@ -119,6 +119,7 @@ pub(crate) fn run(
             sender: Rc::new(Sender::new(stream.clone())),
             inbox: Rc::new(Inbox::default()),
             files: RefCell::new(files),
+            exchanges: RefCell::default(),
             started,
             ready: Cell::new(false),
             detached: Cell::new(false),
@@ -270,6 +271,10 @@ impl Worker {
             ToWorker::Cdp(text) => self.host.inbox.push(text),
             ToWorker::Prepare(script) => self.prepared = Some(self.prepare(&script)),
             ToWorker::Run(request) => return self.start(&request).err(),
+            ToWorker::HttpHead(head) => self.host.exchanges.borrow_mut().set_head(*head),
+            ToWorker::HttpBody(id, bytes) => self.host.exchanges.borrow_mut().append(id, &bytes),
+            ToWorker::HttpEnd(id) => self.host.exchanges.borrow_mut().end(id),
+            ToWorker::HttpFailed(failure) => self.host.exchanges.borrow_mut().fail(failure),
         }
         None
     }

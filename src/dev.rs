@@ -95,6 +95,10 @@ pub async fn run(settings: &Settings, log: &str) -> Result<(), DevError> {
     if config.providers.allowed_networks.is_empty() {
         config.providers.allowed_networks = AllowedNetwork::LOOPBACK.to_vec();
     }
+    let networks = config.providers.allowed_networks.iter();
+    let networks: Vec<_> = networks.map(ToString::to_string).collect();
+    let option = format!("--allow-networks={}", networks.join(","));
+    config.fleet.agent_options.push(option.into());
     config.allow_http_logins = settings.control.allow_http_logins.unwrap_or(true);
     let shutdown = Shutdown::on_signals().map_err(DevError::Signals)?;
     let started = control::start(config, agent::document(), None, shutdown).await?;

@@ -99,6 +99,10 @@ export const patches = {
   [`${core}server/chromium/crBrowser.ts`]: [
     [`this.downloadFinished(payload.guid, this._closeReason || "canceled");`, `this.downloadFinished(payload.guid, payload.reason || this._closeReason || "canceled");`],
   ],
+  // The host decompresses bodies.
+  [`${core}server/fetch.ts`]: [
+    [`const encoding = response2.headers["content-encoding"]?.toLowerCase();`, `const encoding = "";`],
+  ],
   // Every call of a script into Playwright passes here; `src/calls.ts` lists the pending ones.
   [`${core}client/channelOwner.ts`]: [
     [

@@ -11,12 +11,14 @@ use deno_core::{Extension, OpDecl};
 
 use crate::{
     channel::{Inbox, Sender},
+    exchanges::Exchanges,
     outcome::{Ending, Output, ResultText},
 };
 
 mod bytes;
 mod cdp;
 mod files;
+mod http;
 mod script;
 
 pub(crate) use files::Files;
@@ -26,6 +28,7 @@ pub(crate) struct Host {
     pub(crate) sender: Rc<Sender>,
     pub(crate) inbox: Rc<Inbox>,
     pub(crate) files: RefCell<Files>,
+    pub(crate) exchanges: RefCell<Exchanges>,
     pub(crate) started: Instant,
     /// Scripts can run, and the loop has not announced it yet.
     pub(crate) ready: Cell<bool>,
@@ -70,6 +73,10 @@ deno_core::extension!(
         files::op_file_stat,
         files::op_file_write,
         files::op_scratch_path,
+        http::op_http_body,
+        http::op_http_cancel,
+        http::op_http_head,
+        http::op_http_send,
         script::op_failed,
         script::op_clock,
         script::op_output,

@@ -206,6 +206,8 @@ define({
   performance,
   crypto: { getRandomValues, randomUUID },
   fetch: async () => {
-    throw new Error('fetch() is not available in a script, which has no network access: use page.evaluate(() => fetch(…)) to fetch in the page');
+    throw new Error(
+      'fetch() is not available in a script: use page.request.fetch(…), or page.evaluate(() => fetch(…)) to fetch in the page',
+    );
   },
 });

@@ -21,6 +21,23 @@ interface Core {
   setAsyncContext(context: unknown): void;
 }
 
+export interface HttpRequest {
+  method: string;
+  url: string;
+  headers: [name: string, value: string][];
+  /** Whether the server may have any certificate. */
+  insecure: boolean;
+}
+
+export interface HttpResponse {
+  version: string;
+  status: number;
+  reason: string;
+  headers: [name: string, value: string][];
+  address: string | null;
+  port: number;
+}
+
 interface Ops {
   /** Queues one message for the browser. */
   op_cdp_send(message: string): void;
@@ -32,6 +49,14 @@ interface Ops {
   op_result(json: string): boolean;
   op_succeeded(): void;
   op_failed(error: string, stack: string): void;
+  /** Sends a request through the agent. Characters of headers stand for bytes. Returns the id of the exchange. */
+  op_http_send(request: HttpRequest, body: Uint8Array): number;
+  /** Waits for the head of the response. */
+  op_http_head(id: number): Promise<HttpResponse>;
+  /** Waits for the end of the response, and returns its body, decompressed. */
+  op_http_body(id: number): Promise<Uint8Array>;
+  /** Ends an exchange. What waits for it fails. */
+  op_http_cancel(id: number): void;
   op_attached(): void;
   op_detached(): void;
   op_random(bytes: Uint8Array): void;

@@ -1,7 +1,7 @@
 // Stand-ins for features that scripts do not have.
 
-const network = ['http', 'https', 'http2', 'net', 'tls', 'dns'];
-const hint = ', which has no network access: use page.evaluate(() => fetch(…)) to fetch in the page';
+const network = ['http2', 'net', 'tls', 'dns'];
+const hint = ', which has no network access: use page.request.fetch(…), or page.evaluate(() => fetch(…)) to fetch in the page';
 
 /**
  * A module of Node in which every function throws an error with its name. Classes can be extended and constants read, since

@@ -245,7 +245,7 @@ pub struct Started {
 
 /// Locks the state directory, listens, and starts the services. Chromium starts in the background.
 pub async fn start(
-    config: Config,
+    mut config: Config,
     own_log: ProgramLog,
     shutdown: Shutdown,
 ) -> Result<Started, AgentError> {
@@ -261,11 +261,11 @@ pub async fn start(
         address: config.listen,
         source,
     })?;
+    config.listen = listener.local_addr()?;
     Metrics::install().spawn_upkeep(&shutdown);
     let sessions = Sessions::start(config.clone(), own_log, &shutdown).await?;
     machine_problems::log_changes(config.state_dir.root().to_owned(), &shutdown);
-    let address = listener.local_addr()?;
-    let registration = Registration::start(&config, address, sessions.clone(), &shutdown)?;
+    let registration = Registration::start(&config, config.listen, sessions.clone(), &shutdown)?;
     Ok(Started {
         config,
         sessions,
@@ -338,7 +338,7 @@ impl Services {
         let options = process_options(&config, isolation);
         let processes = Processes::new(options, taints.clone(), shutdown).await?;
         let chromium = chromium::start(config.clone(), identity, logs.clone(), shutdown);
-        let options = automation_options(&config, script_user);
+        let options = automation::Options::new(&config, script_user);
         let automation = Automation::start(options, chromium.clone(), shutdown)?;
         let authority = config.session_dir.display_authority();
         let clipboard = Clipboard::start(chromium.clone(), &authority, shutdown);
@@ -442,20 +442,6 @@ fn process_options(config: &Config, isolation: Option<Isolation>) -> process::Op
         exec_total_bytes: config.exec_total_mb << 20,
         state_dir: config.session_dir.root().to_owned(),
         isolation,
-    }
-}
-
-fn automation_options(config: &Config, user: Option<Credentials>) -> automation::Options {
-    automation::Options {
-        program: config.script_worker.clone(),
-        scratch: config.session_dir.scratch(),
-        downloads: config.session_dir.downloads(),
-        warm_workers: config.warm_workers,
-        max_executes: config.max_executes,
-        heap_mb: config.script_heap_mb,
-        scratch_mb: config.script_files_mb,
-        user,
-        executor_idle: config.executor_idle,
     }
 }
 

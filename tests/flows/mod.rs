@@ -49,6 +49,7 @@ mod replays;
 mod replays_in_bucket;
 mod request_bodies;
 mod script_policy;
+mod script_requests;
 mod script_template;
 mod script_user;
 mod script_worker;

@@ -2,6 +2,7 @@
 // The host checks every path; these functions only convert arguments and results.
 import { Buffer } from './buffer.ts';
 import { ops as raw } from '../host.ts';
+import { nodeError } from '../node_error.ts';
 
 /** Converts errors of the host to errors like Node's. */
 const withNodeErrors =
@@ -10,11 +11,7 @@ const withNodeErrors =
     try {
       return operation(...args);
     } catch (thrown) {
-      const { message } = thrown as Error;
-      const error = new Error(message) as Error & { code?: string; path?: unknown };
-      error.code = /^E[A-Z]+(?=: )/.exec(message)?.[0];
-      error.path = args[0];
-      throw error;
+      throw Object.assign(nodeError(thrown), { path: args[0] });
     }
   };
 const ops = {

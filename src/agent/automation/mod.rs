@@ -10,7 +10,7 @@
 //!                    [`worker_session`]: one process, one CDP connection
 //!                               |
 //!                               v
-//!                           [`relay`]: which messages pass between them
+//!              [`relay`]: which messages pass between them   [`requests`]: HTTP of scripts
 //! ```
 //!
 //! A script runs in a separate process, never in the agent. The pool's task owns the warm workers,
@@ -25,6 +25,7 @@ mod output;
 mod pool;
 mod queue;
 mod relay;
+mod requests;
 mod scratch;
 mod script_user;
 mod unattached;
@@ -49,10 +50,11 @@ use self::{
     worker_session::{Job, Outcome, Report},
 };
 use crate::{
-    agent::chromium::Chromium,
+    agent::{chromium::Chromium, settings::Config},
     api::automation::ExecutorName,
     shutdown::Shutdown,
     system::{
+        outbound::FetchNetwork,
         process::session::Credentials,
         script::template::{TemplateOptions, WorkerTemplate},
     },
@@ -80,10 +82,29 @@ pub struct Options {
     pub max_executes: usize,
     pub heap_mb: u32,
     pub scratch_mb: u32,
+    /// The network of the requests of scripts.
+    pub network: FetchNetwork,
     /// The user that scripts run as. `None` if the agent is not root.
     pub user: Option<Credentials>,
     /// The time for which an executor outlives its last call.
     pub executor_idle: Duration,
+}
+
+impl Options {
+    pub(super) fn new(config: &Config, user: Option<Credentials>) -> Self {
+        Options {
+            program: config.script_worker.clone(),
+            scratch: config.session_dir.scratch(),
+            downloads: config.session_dir.downloads(),
+            warm_workers: config.warm_workers,
+            max_executes: config.max_executes,
+            heap_mb: config.script_heap_mb,
+            scratch_mb: config.script_files_mb,
+            network: requests::network(config, user.as_ref()),
+            user,
+            executor_idle: config.executor_idle,
+        }
+    }
 }
 
 /// A script to run.
@@ -205,6 +226,7 @@ impl Automation {
                 max_waiting: options.max_executes,
                 scratch_mb: options.scratch_mb,
                 downloads: options.downloads,
+                network: options.network,
             },
             template,
             scratch,

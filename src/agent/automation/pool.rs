@@ -29,7 +29,7 @@ use crate::{
     agent::chromium::{BrowserState, Devtools},
     backoff::Backoff,
     shutdown::Shutdown,
-    system::script::template::WorkerTemplate,
+    system::{outbound::FetchNetwork, script::template::WorkerTemplate},
 };
 
 /// The delay of the next start after a script has started, if another warm worker remains.
@@ -53,6 +53,8 @@ pub(super) struct PoolOptions {
     pub(super) scratch_mb: u32,
     /// The directory in which Chromium saves downloads.
     pub(super) downloads: PathBuf,
+    /// The network of the requests of scripts.
+    pub(super) network: FetchNetwork,
 }
 
 type Waiter = oneshot::Sender<Result<Worker, String>>;
@@ -320,6 +322,7 @@ impl PoolTask {
                 devtools,
                 downloads,
                 hung_tabs: self.hung_tabs.clone(),
+                network: self.options.network.clone(),
                 shutdown: self.shutdown.clone(),
             };
             let (template, scratch) = (self.template.clone(), self.scratch.clone());

@@ -9,7 +9,7 @@ use super::{ChildUser, ControlConfig, ProtectionMode};
 use crate::{
     agent::{session_dir::SessionDir, state_dir::StateDir},
     api::viewport::Viewport,
-    system::files::archive::unpack::UnpackLimits,
+    system::{files::archive::unpack::UnpackLimits, outbound::AllowedNetwork},
 };
 
 /// The checked and resolved settings.
@@ -40,6 +40,8 @@ pub struct Config {
     pub script_heap_mb: u32,
     pub script_files_mb: u32,
     pub script_user: ChildUser,
+    /// The networks that requests of scripts may reach besides the public internet.
+    pub allowed_networks: Vec<AllowedNetwork>,
     pub executor_idle: Duration,
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,

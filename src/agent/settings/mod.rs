@@ -9,6 +9,7 @@ mod control;
 mod errors;
 mod number;
 mod programs;
+mod scripts;
 mod sound;
 mod token;
 
@@ -27,6 +28,7 @@ pub use self::{
     control::{ControlConfig, ControlSettings},
     errors::SettingsErrors,
     number::Number,
+    scripts::ScriptSettings,
 };
 use crate::{
     agent::{sessions::FIRST_GENERATION, state_dir::StateDir},
@@ -140,41 +142,8 @@ pub struct Settings {
     #[arg(long, env = "BERTH_AGENT_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
-    /// Number of warm script workers (0–16)
-    #[arg(
-        long,
-        env = "BERTH_AGENT_WARM_WORKERS",
-        default_value = "2",
-        value_name = "N"
-    )]
-    pub warm_workers: Number<0, 16>,
-
-    /// Limit of concurrent scripts (1–64)
-    #[arg(
-        long,
-        env = "BERTH_AGENT_MAX_EXECUTES",
-        default_value = "8",
-        value_name = "N"
-    )]
-    pub max_executes: Number<1, 64>,
-
-    /// Heap limit of a script in MiB (32–4096)
-    #[arg(
-        long,
-        env = "BERTH_AGENT_SCRIPT_HEAP_MB",
-        default_value = "256",
-        value_name = "N"
-    )]
-    pub script_heap_mb: Number<32, 4096>,
-
-    /// Limit of the files of a script in MiB (1–4096)
-    #[arg(
-        long,
-        env = "BERTH_AGENT_SCRIPT_FILES_MB",
-        default_value = "256",
-        value_name = "N"
-    )]
-    pub script_files_mb: Number<1, 4096>,
+    #[command(flatten)]
+    pub scripts: ScriptSettings,
 
     /// User that scripts run as if the agent is root: a name, a uid, or auto for a uid that no
     /// other process uses
@@ -185,15 +154,6 @@ pub struct Settings {
         value_name = "USER"
     )]
     pub script_user: String,
-
-    /// Seconds a named executor outlives its last call (1–86400)
-    #[arg(
-        long,
-        env = "BERTH_AGENT_EXECUTOR_IDLE_SECONDS",
-        default_value = "600",
-        value_name = "SECONDS"
-    )]
-    pub executor_idle_seconds: Number<1, 86_400>,
 
     /// Limit of concurrent DevTools clients (1–1024)
     #[arg(
@@ -380,11 +340,13 @@ impl Settings {
             control,
             spare: self.spare,
             headless: self.headless,
-            warm_workers: errors.number("warm-workers", &self.warm_workers) as usize,
-            max_executes: errors.number("max-executes", &self.max_executes) as usize,
-            script_heap_mb: errors.number("script-heap-mb", &self.script_heap_mb) as u32,
-            script_files_mb: errors.number("script-files-mb", &self.script_files_mb) as u32,
-            executor_idle: errors.seconds("executor-idle-seconds", &self.executor_idle_seconds),
+            warm_workers: errors.number("warm-workers", &self.scripts.warm_workers) as usize,
+            max_executes: errors.number("max-executes", &self.scripts.max_executes) as usize,
+            script_heap_mb: errors.number("script-heap-mb", &self.scripts.script_heap_mb) as u32,
+            script_files_mb: errors.number("script-files-mb", &self.scripts.script_files_mb) as u32,
+            executor_idle: errors
+                .seconds("executor-idle-seconds", &self.scripts.executor_idle_seconds),
+            allowed_networks: self.scripts.networks(errors),
             max_cdp_clients: errors.number("max-cdp-clients", &self.max_cdp_clients) as usize,
             cdp_hold: errors.seconds("cdp-hold-seconds", &self.cdp_hold_seconds),
             watch_idle: errors.seconds("watch-idle-seconds", &self.watch_idle_seconds),

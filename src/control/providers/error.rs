@@ -136,9 +136,9 @@ impl From<OutboundError> for ProviderError {
     fn from(error: OutboundError) -> ProviderError {
         match error {
             OutboundError::InvalidUrl => ProviderError::InvalidConfig("base_url is not usable"),
-            OutboundError::AddressNotAllowed { .. } | OutboundError::PlainHttpNotAllowed { .. } => {
-                ProviderError::AddressNotAllowed(error)
-            }
+            OutboundError::AddressNotAllowed { .. }
+            | OutboundError::OwnAddress { .. }
+            | OutboundError::PlainHttpNotAllowed { .. } => ProviderError::AddressNotAllowed(error),
             OutboundError::Resolve { .. }
             | OutboundError::Connect { .. }
             | OutboundError::ConnectTimeout { .. }

@@ -1,6 +1,7 @@
 //! Which addresses may be connected to.
 
 use std::{
+    fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
@@ -77,6 +78,12 @@ impl FromStr for AllowedNetwork {
     }
 }
 
+impl fmt::Display for AllowedNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Whether the bytes of a connection are encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Encryption {
@@ -98,12 +105,23 @@ pub(super) enum Denial {
 #[derive(Debug, Clone, Default)]
 pub struct AddressPolicy {
     allowed: Vec<AllowedNetwork>,
+    permits_plain_http: bool,
 }
 
 impl AddressPolicy {
     pub fn new(allowed: impl IntoIterator<Item = AllowedNetwork>) -> AddressPolicy {
         AddressPolicy {
             allowed: allowed.into_iter().collect(),
+            permits_plain_http: false,
+        }
+    }
+
+    /// Permits connections to the public internet without TLS, too.
+    #[must_use]
+    pub fn with_plain_http(self) -> AddressPolicy {
+        AddressPolicy {
+            permits_plain_http: true,
+            ..self
         }
     }
 
@@ -123,6 +141,7 @@ impl AddressPolicy {
         }
         match (is_public(address), encryption) {
             (true, Encryption::Tls) => Ok(()),
+            (true, Encryption::None) if self.permits_plain_http => Ok(()),
             (true, Encryption::None) => Err(Denial::NotEncrypted),
             (false, _) => Err(Denial::NotPublic),
         }
@@ -169,6 +188,20 @@ mod tests {
             assert_eq!(check(&[], address, Encryption::Tls), Ok(()), "{address}");
             let plain = check(&[], address, Encryption::None);
             assert_eq!(plain, Err(Denial::NotEncrypted), "{address}");
+        }
+    }
+
+    #[test]
+    fn public_address_is_permitted_without_tls_on_request() {
+        let policy = AddressPolicy::default().with_plain_http();
+        for (address, expected) in [
+            ("1.1.1.1", Ok(())),
+            ("2606:4700:4700::1111", Ok(())),
+            ("127.0.0.1", Err(Denial::NotPublic)),
+            ("169.254.169.254", Err(Denial::NotPublic)),
+        ] {
+            let checked = policy.check(address.parse().unwrap(), Encryption::None);
+            assert_eq!(checked, expected, "{address}");
         }
     }
 
@@ -248,6 +281,14 @@ mod tests {
         for (address, expected) in [("127.9.9.9", true), ("::1", true), ("::2", false)] {
             let checked = policy.check(address.parse().unwrap(), Encryption::None);
             assert_eq!(checked.is_ok(), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn displayed_network_is_parsed_to_the_same() {
+        for text in ["10.0.0.0/8", "127.0.0.1", "fd00::/8", "::1"] {
+            let network: AllowedNetwork = text.parse().unwrap();
+            assert_eq!(network.to_string().parse(), Ok(network), "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! GET and POST requests with bounds.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -14,6 +14,8 @@ use hyper_util::{
     client::legacy::Client,
     rt::{TokioExecutor, TokioTimer},
 };
+use nix::unistd::Uid;
+use rustls::ClientConfig;
 use secrecy::zeroize::Zeroizing;
 use tokio::time::{Instant, timeout, timeout_at};
 use url::Url;
@@ -35,7 +37,7 @@ const MAX_REDIRECTS: usize = 3;
 /// The name of this client.
 const USER_AGENT_NAME: &str = concat!("berth/", env!("CARGO_PKG_VERSION"));
 
-type Transport = Client<HttpsConnector<CheckedConnector>, Full<Bytes>>;
+pub(super) type Transport = Client<HttpsConnector<CheckedConnector>, Full<Bytes>>;
 
 /// The settings of a client.
 pub struct OutboundOptions {
@@ -44,6 +46,10 @@ pub struct OutboundOptions {
     pub ca_file: Option<PathBuf>,
     pub resolver: Arc<dyn HostResolver>,
     pub connect_timeout: Duration,
+    /// The address at which this program listens, and which is not connected to.
+    pub own_address: Option<SocketAddr>,
+    /// The user that the sockets belong to, for the rules of the firewall. Needs root.
+    pub socket_user: Option<Uid>,
 }
 
 impl Default for OutboundOptions {
@@ -53,8 +59,36 @@ impl Default for OutboundOptions {
             ca_file: None,
             resolver: Arc::new(SystemResolver),
             connect_timeout: CONNECT_TIMEOUT,
+            own_address: None,
+            socket_user: None,
         }
     }
+}
+
+impl OutboundOptions {
+    pub(super) fn into_connector(self) -> CheckedConnector {
+        CheckedConnector {
+            policy: Arc::new(self.policy),
+            resolver: self.resolver,
+            connect_timeout: self.connect_timeout,
+            own_address: self.own_address,
+            socket_user: self.socket_user,
+        }
+    }
+}
+
+/// Returns a client with connections of its own.
+pub(super) fn transport(tls: ClientConfig, tcp: CheckedConnector) -> Transport {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+        .build(connector)
 }
 
 /// A GET request.
@@ -103,21 +137,7 @@ impl OutboundClient {
     /// Fails if the file of authorities cannot be used.
     pub fn new(options: OutboundOptions) -> Result<OutboundClient, OutboundSetupError> {
         let tls = client_config(options.ca_file.as_deref())?;
-        let tcp = CheckedConnector {
-            policy: Arc::new(options.policy),
-            resolver: options.resolver,
-            connect_timeout: options.connect_timeout,
-        };
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-            .build(connector);
+        let http = transport(tls, options.into_connector());
         Ok(OutboundClient { http })
     }
 
@@ -192,12 +212,12 @@ impl OutboundClient {
     }
 }
 
-fn host_of(url: &Url) -> &str {
+pub(super) fn host_of(url: &Url) -> &str {
     url.host_str().unwrap_or_default()
 }
 
 /// Returns the URL of a request.
-fn to_uri(url: &Url) -> Result<Uri, OutboundError> {
+pub(super) fn to_uri(url: &Url) -> Result<Uri, OutboundError> {
     let is_valid = matches!(url.scheme(), "http" | "https")
         && url.has_host()
         && url.username().is_empty()

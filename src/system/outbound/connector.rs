@@ -12,8 +12,9 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use http::{Uri, uri::Scheme};
 use hyper_util::rt::TokioIo;
+use nix::unistd::{Uid, geteuid, setfsuid};
 use tokio::{
-    net::{TcpStream, lookup_host},
+    net::{TcpSocket, TcpStream, lookup_host},
     time::timeout,
 };
 use tower::Service;
@@ -52,6 +53,10 @@ pub(super) struct CheckedConnector {
     pub(super) resolver: Arc<dyn HostResolver>,
     /// The time for the resolution and the connection.
     pub(super) connect_timeout: Duration,
+    /// The address at which this program listens, and which is not connected to.
+    pub(super) own_address: Option<SocketAddr>,
+    /// The owner of the sockets, if not the user of this program.
+    pub(super) socket_user: Option<Uid>,
 }
 
 impl Service<Uri> for CheckedConnector {
@@ -85,10 +90,15 @@ impl CheckedConnector {
         };
         let port = uri.port_u16().unwrap_or(default_port);
         let addresses = self.checked_addresses(host, encryption).await?;
+        if addresses.iter().any(|address| self.is_own(*address, port)) {
+            return Err(OutboundError::OwnAddress {
+                host: host.to_owned(),
+            });
+        }
         let share = self.connect_timeout / u32::try_from(addresses.len()).unwrap_or(1).max(1);
         let mut reason = io::ErrorKind::NotFound;
         for address in addresses {
-            let connecting = TcpStream::connect(SocketAddr::new(address, port));
+            let connecting = self.open(SocketAddr::new(address, port));
             match timeout(share, connecting).await {
                 Ok(Ok(stream)) => {
                     // Only an optimization.
@@ -101,6 +111,37 @@ impl CheckedConnector {
         }
         let host = host.to_owned();
         Err(OutboundError::Connect { host, reason })
+    }
+
+    async fn open(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = self.socket_for(address)?;
+        socket.connect(address).await
+    }
+
+    /// Creates a socket. That of another user is treated by the firewall as that user's.
+    fn socket_for(&self, address: SocketAddr) -> io::Result<TcpSocket> {
+        let create = || match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4(),
+            SocketAddr::V6(_) => TcpSocket::new_v6(),
+        };
+        match self.socket_user {
+            Some(user) => {
+                // Of this thread alone, which does nothing else meanwhile.
+                setfsuid(user);
+                let socket = create();
+                setfsuid(geteuid());
+                socket
+            }
+            None => create(),
+        }
+    }
+
+    /// Whether this program itself listens at an address.
+    fn is_own(&self, address: IpAddr, port: u16) -> bool {
+        self.own_address.is_some_and(|own| {
+            own.port() == port
+                && (own.ip() == address || own.ip().is_unspecified() || address.is_loopback())
+        })
     }
 
     /// Returns the addresses of a host that may be connected to.

@@ -12,6 +12,8 @@ pub enum OutboundError {
     InvalidUrl,
     #[error("the address of {host} is not public and not among the allowed networks")]
     AddressNotAllowed { host: String },
+    #[error("{host} leads to this server itself")]
+    OwnAddress { host: String },
     #[error("http to {host} is not allowed outside of the allowed networks: use https")]
     PlainHttpNotAllowed { host: String },
     #[error("cannot resolve {host}")]
@@ -41,6 +43,8 @@ pub enum OutboundSetupError {
     Authorities { path: PathBuf, reason: String },
     #[error("TLS cannot be used: {0}")]
     Tls(#[from] rustls::Error),
+    #[error("the program is stopping")]
+    Stopped,
 }
 
 impl OutboundError {

@@ -12,11 +12,13 @@
 //! - [`OutboundClient`]: GET and POST requests with bounds on time and size. Redirects of a GET
 //!   request are followed within their origin only, those of a POST request are not. There are no
 //!   proxies, cookies and referrers.
+//! - [`FetchNetwork`] and [`FetchClient`]: any request of a script, with a streamed response.
 
 mod address_policy;
 mod client;
 mod connector;
 mod error;
+mod fetch;
 mod tls;
 
 #[cfg(test)]
@@ -28,3 +30,4 @@ pub use client::{
 };
 pub use connector::{HostResolver, SystemResolver};
 pub use error::{OutboundError, OutboundSetupError};
+pub use fetch::{FetchClient, FetchNetwork, FetchRequest};

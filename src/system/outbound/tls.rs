@@ -3,9 +3,13 @@
 use std::{path::Path, sync::Arc};
 
 use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring::default_provider,
-    pki_types::{CertificateDer, pem::PemObject},
+    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{
+        WebPkiSupportedAlgorithms, ring::default_provider, verify_tls12_signature,
+        verify_tls13_signature,
+    },
+    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 
 use super::OutboundSetupError;
@@ -49,5 +53,53 @@ fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
     match count {
         0 => Err("the file has no certificate".to_owned()),
         _ => Ok(()),
+    }
+}
+
+/// Returns settings with which the server may have any certificate, whose key it must have.
+pub(super) fn accepting_any_certificate(mut settings: ClientConfig) -> ClientConfig {
+    let algorithms = default_provider().signature_verification_algorithms;
+    let verifier = AnyCertificate(algorithms);
+    settings
+        .dangerous()
+        .set_certificate_verifier(Arc::new(verifier));
+    settings
+}
+
+#[derive(Debug)]
+struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _certificate: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
     }
 }

@@ -13,8 +13,12 @@
 //!   |----------- Prepare --------->|   compile
 //!   |------------- Run ----------->|
 //!   |<- Stdout, Stderr, Cdp, Cdp ->|
+//!   |<-------- HttpRequest --------|
+//!   |-- HttpHead, HttpBody … End ->|   (or HttpFailed)
 //!   |<------------ Done -----------|
 //! ```
+
+use std::net::SocketAddr;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -29,6 +33,11 @@ pub const HEADER: usize = 5;
 pub const MAX_RESULT: usize = 8 << 20;
 /// The most bytes retained of each output stream. A line after them reports dropped output.
 pub const MAX_OUTPUT: usize = 1 << 20;
+
+/// The longest body of a script's HTTP request in bytes.
+pub const MAX_HTTP_REQUEST: usize = 32 << 20;
+/// The longest body of a response in bytes, before and after it is decompressed.
+pub const MAX_HTTP_RESPONSE: usize = 128 << 20;
 
 /// The longest datagram in bytes between the agent and the template.
 pub const MAX_FORK_MESSAGE: usize = 4096;
@@ -70,6 +79,12 @@ pub enum ToWorker {
     Prepare(Script),
     /// Runs the last prepared script.
     Run(RunRequest),
+    HttpHead(Box<HttpResponse>),
+    /// A part of the body of the response with this id.
+    HttpBody(u32, Bytes),
+    /// The response with this id is complete.
+    HttpEnd(u32),
+    HttpFailed(HttpFailure),
 }
 
 /// A message from the worker to the agent.
@@ -85,6 +100,42 @@ pub enum FromWorker {
     Done(Box<RunOutcome>),
     /// The worker cannot start or attach, and exits.
     Failed(String),
+    /// A request that the agent performs, with its body.
+    HttpRequest(Box<HttpRequest>, Bytes),
+    /// The worker needs no response to the request with this id.
+    HttpCancel(u32),
+}
+
+/// A script's HTTP request. Characters of headers stand for bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HttpRequest {
+    pub id: u32,
+    pub method: String,
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    /// Whether the server may have any certificate.
+    pub insecure: bool,
+}
+
+/// The head of the response to the request with the same id. Characters of headers stand for bytes.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HttpResponse {
+    pub id: u32,
+    /// The version of HTTP, such as `1.1`.
+    pub version: String,
+    pub status: u16,
+    pub reason: String,
+    pub headers: Vec<(String, String)>,
+    pub server: Option<SocketAddr>,
+}
+
+/// Why the request with this id has no response, or no complete one.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HttpFailure {
+    pub id: u32,
+    /// The code of the error in Node, such as `ECONNREFUSED`.
+    pub code: String,
+    pub reason: String,
 }
 
 /// A script.
@@ -170,14 +221,22 @@ impl Frame for ToWorker {
             ToWorker::Cdp(text) => (1, text),
             ToWorker::Run(request) => (3, serde_json::to_vec(&request)?.into()),
             ToWorker::Prepare(script) => (4, serde_json::to_vec(&script)?.into()),
+            ToWorker::HttpHead(head) => (5, serde_json::to_vec(&head)?.into()),
+            ToWorker::HttpBody(id, bytes) => (6, with_prefix(&id.to_le_bytes(), &bytes)),
+            ToWorker::HttpEnd(id) => (7, Bytes::copy_from_slice(&id.to_le_bytes())),
+            ToWorker::HttpFailed(failure) => (8, serde_json::to_vec(&failure)?.into()),
         })
     }
 
-    fn decode(kind: u8, payload: Bytes) -> Result<Self, FrameError> {
+    fn decode(kind: u8, mut payload: Bytes) -> Result<Self, FrameError> {
         Ok(match kind {
             1 => ToWorker::Cdp(payload),
             3 => ToWorker::Run(serde_json::from_slice(&payload)?),
             4 => ToWorker::Prepare(serde_json::from_slice(&payload)?),
+            5 => ToWorker::HttpHead(serde_json::from_slice(&payload)?),
+            6 => ToWorker::HttpBody(take_number(&mut payload)?, payload),
+            7 => ToWorker::HttpEnd(take_number(&mut payload)?),
+            8 => ToWorker::HttpFailed(serde_json::from_slice(&payload)?),
             other => return Err(FrameError::UnknownKind(other)),
         })
     }
@@ -192,10 +251,18 @@ impl Frame for FromWorker {
             FromWorker::Stderr(bytes) => (4, bytes),
             FromWorker::Done(outcome) => (5, serde_json::to_vec(&outcome)?.into()),
             FromWorker::Failed(reason) => (6, reason.into()),
+            FromWorker::HttpRequest(head, body) => {
+                let head = serde_json::to_vec(&head)?;
+                let length = u32::try_from(head.len());
+                let length = length.map_err(|_| FrameError::TooLong(head.len()))?;
+                let prefix = [&length.to_le_bytes(), head.as_slice()].concat();
+                (7, with_prefix(&prefix, &body))
+            }
+            FromWorker::HttpCancel(id) => (8, Bytes::copy_from_slice(&id.to_le_bytes())),
         })
     }
 
-    fn decode(kind: u8, payload: Bytes) -> Result<Self, FrameError> {
+    fn decode(kind: u8, mut payload: Bytes) -> Result<Self, FrameError> {
         Ok(match kind {
             1 => FromWorker::Cdp(payload),
             2 => FromWorker::Ready,
@@ -203,9 +270,31 @@ impl Frame for FromWorker {
             4 => FromWorker::Stderr(payload),
             5 => FromWorker::Done(serde_json::from_slice(&payload)?),
             6 => FromWorker::Failed(String::from_utf8(payload.into())?),
+            7 => {
+                let length = take_number(&mut payload)? as usize;
+                if length > payload.len() {
+                    return Err(FrameError::Malformed("incomplete head".to_owned()));
+                }
+                let head = payload.split_to(length);
+                FromWorker::HttpRequest(serde_json::from_slice(&head)?, payload)
+            }
+            8 => FromWorker::HttpCancel(take_number(&mut payload)?),
             other => return Err(FrameError::UnknownKind(other)),
         })
     }
+}
+
+fn with_prefix(prefix: &[u8], bytes: &[u8]) -> Bytes {
+    let mut joined = BytesMut::with_capacity(prefix.len() + bytes.len());
+    joined.extend_from_slice(prefix);
+    joined.extend_from_slice(bytes);
+    joined.freeze()
+}
+
+/// Removes a number from the front of a payload.
+fn take_number(payload: &mut Bytes) -> Result<u32, FrameError> {
+    let number = payload.try_get_u32_le();
+    number.map_err(|_| FrameError::Malformed("incomplete number".to_owned()))
 }
 
 /// Returns the header of a frame.
@@ -268,6 +357,34 @@ mod tests {
                 matches!(&frames[..], [ToWorker::Cdp(text), ToWorker::Prepare(script)] if text == "{\"id\":1}" && script.code == "return 1")
             );
         }
+    }
+
+    #[test]
+    fn http_messages_are_decoded_to_the_same() {
+        let request = HttpRequest {
+            id: 7,
+            method: "POST".to_owned(),
+            url: "http://host/".to_owned(),
+            headers: vec![("name".to_owned(), "\u{e9}".to_owned())],
+            insecure: false,
+        };
+        let message = FromWorker::HttpRequest(Box::new(request), Bytes::from_static(b"\0body"));
+        let (kind, payload) = message.encode().expect("encodes");
+        let Ok(FromWorker::HttpRequest(head, body)) = FromWorker::decode(kind, payload.clone())
+        else {
+            panic!("another message");
+        };
+        assert_eq!((head.id, head.headers[0].1.as_str()), (7, "\u{e9}"));
+        assert_eq!(body, &b"\0body"[..]);
+        for length in 0..payload.len() - body.len() {
+            let cut = FromWorker::decode(kind, payload.slice(..length));
+            assert!(matches!(cut, Err(FrameError::Malformed(_))), "{length}");
+        }
+
+        let (kind, payload) = ToWorker::HttpBody(7, body).encode().expect("encodes");
+        let decoded = ToWorker::decode(kind, payload);
+        assert!(matches!(decoded, Ok(ToWorker::HttpBody(7, body)) if body == b"\0body"[..]));
+        assert!(ToWorker::decode(kind, Bytes::from_static(b"123")).is_err());
     }
 
     #[test]

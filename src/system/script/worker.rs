@@ -18,8 +18,8 @@ use tokio::{
 };
 
 pub use super::protocol::{
-    DOWNLOADS, FrameError, FromWorker, MAX_ENTRIES, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome,
-    RunRequest, Script, ToWorker,
+    DOWNLOADS, FrameError, FromWorker, HttpFailure, HttpRequest, HttpResponse, MAX_ENTRIES,
+    MAX_HTTP_RESPONSE, MAX_OUTPUT, MAX_RESULT, Page, RunOutcome, RunRequest, Script, ToWorker,
 };
 use super::protocol::{Frame, header, take};
 use crate::system::process::session::Leader;

@@ -53,6 +53,7 @@ use super::{
     hung_tabs::HungTabs,
     queue::Queue,
     relay::{DownloadSettings, Relay},
+    requests::Requests,
     scratch::Scratch,
 };
 use crate::{
@@ -60,6 +61,7 @@ use crate::{
     shutdown::Shutdown,
     system::{
         cdp::multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint},
+        outbound::FetchNetwork,
         script::protocol::MAX_PAYLOAD,
         script::{
             template::{ForkError, ForkRequest, WorkerTemplate},
@@ -84,6 +86,7 @@ pub(super) struct WorkerContext {
     pub(super) devtools: Arc<Devtools>,
     pub(super) downloads: Arc<Downloads>,
     pub(super) hung_tabs: Arc<HungTabs>,
+    pub(super) network: FetchNetwork,
     pub(super) shutdown: Shutdown,
 }
 
@@ -192,6 +195,7 @@ struct WorkerSession {
     download_refs: Vec<DownloadRef>,
     /// Downloads being delivered to the script. Each yields the event to send afterwards.
     deliveries: JoinSet<Bytes>,
+    requests: Requests,
     context: WorkerContext,
 }
 
@@ -222,6 +226,7 @@ impl WorkerSession {
             script_downloads: Arc::new(script_downloads),
             download_refs: Vec::new(),
             deliveries: JoinSet::new(),
+            requests: Requests::new(context.network.clone()),
             context,
         }
     }

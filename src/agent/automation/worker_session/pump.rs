@@ -24,7 +24,9 @@ use crate::{
     system::{
         cdp::multiplexer::{CdpSender, Disconnected, End},
         script::protocol::MAX_PAYLOAD,
-        script::worker::{Exit, FrameError, FromWorker, ScriptWorker, ToWorker},
+        script::worker::{
+            Exit, FrameError, FromWorker, HttpFailure, HttpRequest, ScriptWorker, ToWorker,
+        },
     },
 };
 
@@ -33,6 +35,8 @@ use crate::{
 const MAX_WORKER_QUEUE: usize = 32 << 20;
 /// The same for a worker without a script.
 const MAX_IDLE_WORKER_QUEUE: usize = 4 << 20;
+/// The bytes queued for a worker above which no response of its requests is read.
+const MAX_RESPONSE_QUEUE: usize = 4 << 20;
 /// The bytes queued for Chromium above which the worker is not read.
 const MAX_BROWSER_QUEUE: usize = 4 << 20;
 
@@ -44,6 +48,8 @@ enum Wakeup {
     TabOrder(Option<Vec<String>>),
     /// A download was delivered to the script; this is the event to send.
     Delivered(Bytes),
+    /// A message about a request of the script.
+    Request(ToWorker),
     CallerGone,
     Shutdown,
     Timer,
@@ -76,6 +82,7 @@ impl WorkerSession {
             Wakeup::Job(None) | Wakeup::CallerGone => return Err(ExitReason::Unneeded),
             Wakeup::TabOrder(list) => self.set_tab_order(list),
             Wakeup::Delivered(event) => self.queue_for_worker(event),
+            Wakeup::Request(message) => self.queue_response(message),
             Wakeup::Shutdown => return Err(ExitReason::Shutdown),
             Wakeup::Timer => return self.on_timer(Instant::now()),
         }
@@ -96,12 +103,18 @@ impl WorkerSession {
             self.to_browser.below(MAX_BROWSER_QUEUE).await;
             self.events.next().await
         };
+        // Likewise, responses wait while the worker does not keep up with them.
+        let from_requests = async {
+            self.to_worker.below(MAX_RESPONSE_QUEUE).await;
+            self.requests.next().await
+        };
         tokio::select! {
             message = self.receiver.next() => Wakeup::Browser(message),
             event = from_worker => Wakeup::Worker(event),
             Some(Ok(event)) = self.deliveries.join_next(), if !self.deliveries.is_empty() => {
                 Wakeup::Delivered(event)
             }
+            message = from_requests => Wakeup::Request(message),
             request = jobs.recv(), if accepts_jobs => Wakeup::Job(request),
             list = tab_order(order) => Wakeup::TabOrder(list),
             () = caller_gone(reply) => Wakeup::CallerGone,
@@ -134,8 +147,25 @@ impl WorkerSession {
             }
             FromWorker::Done(result) => self.on_done(*result)?,
             FromWorker::Failed(reason) => return Err(ExitReason::WorkerFailed(reason)),
+            FromWorker::HttpRequest(request, body) => self.start_request(*request, body),
+            FromWorker::HttpCancel(id) => self.requests.cancel(id),
         }
         Ok(())
+    }
+
+    /// Starts a request of the running script. Code that an earlier call has left sends none.
+    fn start_request(&mut self, request: HttpRequest, body: Bytes) {
+        let started = match self.stage {
+            Stage::Running { .. } => self.requests.start(request, body),
+            _ => Err(HttpFailure {
+                id: request.id,
+                code: "EPERM".to_owned(),
+                reason: "the script that sent the request has ended".to_owned(),
+            }),
+        };
+        if let Err(failure) = started {
+            self.queue_response(ToWorker::HttpFailed(failure));
+        }
     }
 
     pub(super) fn perform_actions(&mut self) -> Result<(), ExitReason> {
@@ -180,6 +210,14 @@ impl WorkerSession {
     pub(super) fn queue_for_browser(&self, text: Bytes) {
         let size = text.len();
         self.to_browser.push(text, size);
+    }
+
+    fn queue_response(&self, message: ToWorker) {
+        let size = match &message {
+            ToWorker::HttpBody(_, bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.to_worker.push(message, size);
     }
 
     fn queue_for_worker(&self, text: Bytes) {

@@ -126,8 +126,13 @@ impl UnattachedSession {
                     Ok(Some(FromWorker::Stderr(bytes))) => run.stderr.push(&bytes),
                     Ok(Some(FromWorker::Done(result))) => return ExitReason::Finished(*result),
                     Ok(Some(FromWorker::Failed(reason))) => return ExitReason::WorkerFailed(reason),
-                    Ok(Some(FromWorker::Cdp(_) | FromWorker::Ready)) => {
-                        let reason = "the script worker sent a message to the browser";
+                    Ok(Some(
+                        FromWorker::Cdp(_)
+                        | FromWorker::Ready
+                        | FromWorker::HttpRequest(..)
+                        | FromWorker::HttpCancel(_),
+                    )) => {
+                        let reason = "the script worker sent a message of an attached worker";
                         return ExitReason::Killed(reason.to_owned());
                     }
                     Ok(None) => return ExitReason::WorkerClosed,

@@ -1,0 +1,1 @@
+export { Agent, request } from './http.ts';
