@@ -50,6 +50,7 @@ mod replays_in_bucket;
 mod request_bodies;
 mod script_policy;
 mod script_requests;
+mod script_targets;
 mod script_template;
 mod script_user;
 mod script_worker;

@@ -50,7 +50,7 @@ impl Relay {
 
     fn dispatch_root_command(&mut self, id: i64, method: &str, text: Bytes) -> Verdict {
         match method {
-            "Target.setAutoAttach" => self.on_set_auto_attach(id, text),
+            "Target.setAutoAttach" => self.on_browser_auto_attach(id, text),
             "Target.createTarget" => self.on_create_target(id, text),
             "Browser.setDownloadBehavior" => {
                 Verdict::Forward(self.on_set_download_behavior(id, &text))
@@ -69,7 +69,10 @@ impl Relay {
         match method {
             "Browser.setDownloadBehavior" => self.on_session_download_behavior(id, session, &text),
             "Page.setDownloadBehavior" => self.on_page_download_behavior(id, session),
-            "Runtime.runIfWaitingForDebugger" => self.on_run_if_waiting(session, text),
+            "Target.setAutoAttach" => {
+                Verdict::Forward(self.retain_auto_attach(Some(session), text))
+            }
+            "Runtime.runIfWaitingForDebugger" => self.on_run_if_waiting(id, session, text),
             "Network.enable" | "Log.enable" => self.on_enable(id, session, text),
             "Page.addScriptToEvaluateOnNewDocument" => self.on_add_script(id, session, text),
             "Page.createIsolatedWorld" => self.on_create_isolated_world(id, session, text),
@@ -97,22 +100,15 @@ impl Relay {
     }
 
     /// Notes the first `Target.setAutoAttach`, whose reply is held.
-    fn on_set_auto_attach(&mut self, id: i64, text: Bytes) -> Verdict {
+    fn on_browser_auto_attach(&mut self, id: i64, text: Bytes) -> Verdict {
         if matches!(self.auto_attach, AutoAttach::NotRequested) {
             self.auto_attach = AutoAttach::Requested(id);
         }
-        Verdict::Forward(text)
+        Verdict::Forward(self.retain_auto_attach(None, text))
     }
 
     fn on_create_target(&mut self, id: i64, text: Bytes) -> Verdict {
         self.creating_targets.insert(id);
-        Verdict::Forward(text)
-    }
-
-    fn on_run_if_waiting(&mut self, session_id: &str, text: Bytes) -> Verdict {
-        if let Some(session) = self.sessions.get_mut(session_id) {
-            session.release_at = None;
-        }
         Verdict::Forward(text)
     }
 

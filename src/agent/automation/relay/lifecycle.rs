@@ -46,6 +46,7 @@ impl Relay {
     /// Prepares for a script: sends the deferred commands, and probes all tabs.
     pub(crate) fn settle(&mut self, now: Instant) {
         self.phase = Phase::Settling { since: now };
+        self.start_waiting();
         for id in self.session_ids(|_| true) {
             let Some(session) = self.sessions.get_mut(&id) else {
                 continue;
@@ -72,6 +73,7 @@ impl Relay {
     /// Marks the script of an executor as finished. The next one may follow.
     pub(crate) fn rest(&mut self) {
         self.phase = Phase::Between;
+        self.stop_waiting();
         self.sessions_at_rest = self.attached_sessions;
         self.downloads.clear();
         for session in self.session_ids(|session| session.release_at.is_some()) {

@@ -7,7 +7,7 @@
 //!
 //! - announces a tab to the worker only after it has answered a probe of the relay;
 //! - lets tabs that the worker did not open run at once, and the worker's own tabs after
-//!   [`DEBUGGER_RELEASE_TIMEOUT`] at the latest;
+//!   [`DEBUGGER_RELEASE_TIMEOUT`] at the latest; has none wait for a worker without a script;
 //! - drops the events of pages while the worker is warm, so that traffic costs nothing then, and
 //!   between calls if the worker does not keep up with them;
 //! - lets all workers share one isolated world in each frame ([`worlds`]);
@@ -34,6 +34,7 @@
 //! | `from_browser` | Chromium's replies and events |
 //! | `from_worker` | Playwright's commands |
 //! | `tabs` | attached sessions: probing, announcing, releasing, choosing the script's page |
+//! | `waiting` | which new tabs wait for the worker |
 //! | `lifecycle` | phases, timers, and waiting for the commands of a dead worker |
 //! | `restrictions` | what a script may send |
 //! | `between_calls` | what an executor's worker may send while no call runs |
@@ -58,6 +59,7 @@ mod session;
 mod tabs;
 #[cfg(test)]
 mod tests;
+mod waiting;
 mod worlds;
 
 use std::{
@@ -196,6 +198,8 @@ enum Verdict {
 pub(super) struct Relay {
     phase: Phase,
     auto_attach: AutoAttach,
+    /// The worker's last `Target.setAutoAttach` for the browser.
+    auto_attach_command: Option<Bytes>,
     sessions: HashMap<String, Session>,
     /// Probes under way, by command id.
     relay_commands: HashMap<i64, RelayCommand>,
@@ -225,6 +229,7 @@ impl Relay {
         Relay {
             phase: Phase::Warm,
             auto_attach: AutoAttach::NotRequested,
+            auto_attach_command: None,
             sessions: HashMap::new(),
             relay_commands: HashMap::new(),
             next_relay_id: FIRST_RELAY_ID,

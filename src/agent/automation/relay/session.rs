@@ -39,6 +39,8 @@ pub(super) struct Session {
     pub(super) is_driven: bool,
     /// When the relay lets the session run, unless Playwright does so first.
     pub(super) release_at: Option<Instant>,
+    /// The worker's last `Target.setAutoAttach` for the session.
+    pub(super) auto_attach_command: Option<Bytes>,
     /// Commands deferred until the next script.
     pub(super) deferred_commands: Vec<Bytes>,
     pub(super) worlds: Worlds,
@@ -60,6 +62,7 @@ impl Session {
             page_enabled: false,
             is_driven: false,
             release_at: None,
+            auto_attach_command: None,
             deferred_commands: Vec::new(),
             worlds: Worlds::default(),
             pending_dialog: None,

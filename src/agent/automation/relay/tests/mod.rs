@@ -4,6 +4,7 @@ mod downloads;
 mod policy;
 mod scripts;
 mod tabs;
+mod waiting;
 mod worlds;
 
 use serde_json::{Value, json};
