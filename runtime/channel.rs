@@ -10,13 +10,16 @@ use std::{
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::{net::UnixStream, sync::Notify};
 
-use crate::script_protocol::{self, Frame, FrameError, FromWorker, MAX_PAYLOAD, ToWorker};
+use crate::script_protocol::{self, Frame, FrameError, FromWorker, ToWorker};
 
 /// Bytes that may be queued for an agent that does not read, before sends are rejected.
 const MAX_QUEUED_OUT: usize = 64 << 20;
 /// Bytes that may be queued for a script that does not yield. Beyond that, the socket's buffers
 /// slow the agent down.
-const MAX_QUEUED_IN: usize = 2 * MAX_PAYLOAD;
+const MAX_QUEUED_IN: usize = 128 << 20;
+
+/// The initial size of the buffer of received bytes.
+const READ_SIZE: usize = 16 << 10;
 
 /// Sends messages to the agent. A send never waits: it writes as much as the socket takes and
 /// queues the rest.
@@ -123,7 +126,7 @@ impl Receiver {
     pub(crate) fn new(stream: Rc<UnixStream>) -> Self {
         Receiver {
             stream,
-            buffer: BytesMut::with_capacity(16 << 10),
+            buffer: BytesMut::with_capacity(READ_SIZE),
         }
     }
 
@@ -131,6 +134,7 @@ impl Receiver {
     pub(crate) async fn next(&mut self) -> Result<Option<ToWorker>, ReceiveError> {
         loop {
             if let Some(message) = script_protocol::take(&mut self.buffer)? {
+                self.release_memory();
                 return Ok(Some(message));
             }
             self.stream.readable().await?;
@@ -141,6 +145,15 @@ impl Receiver {
                 Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
                 Err(err) => return Err(err.into()),
             }
+        }
+    }
+}
+
+impl Receiver {
+    /// Lets the memory of a long message be freed with it: the empty buffer is a part of it.
+    fn release_memory(&mut self) {
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::with_capacity(READ_SIZE);
         }
     }
 }
@@ -178,9 +191,12 @@ impl Inbox {
         }
         let InboxState { messages, .. } = self.state.take();
         // Chromium sends UTF-8. Other bytes would be an invalid message in any case.
-        messages
-            .into_iter()
-            .map(|message| String::from_utf8_lossy(&message).into_owned())
-            .collect()
+        messages.into_iter().map(text_of).collect()
     }
+}
+
+/// Converts a message without a copy if nothing else refers to its memory.
+fn text_of(message: Bytes) -> String {
+    String::from_utf8(message.into())
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

@@ -99,6 +99,17 @@ export const patches = {
   [`${core}server/chromium/crBrowser.ts`]: [
     [`this.downloadFinished(payload.guid, this._closeReason || "canceled");`, `this.downloadFinished(payload.guid, payload.reason || this._closeReason || "canceled");`],
   ],
+  // Chromium itself opens files that are too long for a message. The others are sent, so that a page may use them after the call.
+  [`${core}server/fileUploadUtils.ts`]: [
+    [
+      `if (await filesExceedUploadLimit(localPaths))
+        throw new Error("Cannot transfer files larger than 50Mb to a browser not co-located with the server");
+      fileBuffers`,
+      `const areLong = await filesExceedUploadLimit(localPaths);
+      if (!areLong) fileBuffers`,
+    ],
+    [`localPaths = void 0;`, `if (!areLong) localPaths = void 0;`],
+  ],
   // The host decompresses bodies.
   [`${core}server/fetch.ts`]: [
     [`const encoding = response2.headers["content-encoding"]?.toLowerCase();`, `const encoding = "";`],

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
-    scripts::{execute, result_of},
+    scripts::{error_of, execute, result_of},
     websocket::Client,
 };
 
@@ -162,6 +162,62 @@ async fn long_event_of_a_page_does_not_end_scripts() {
         let answer = execute(&agent, json!({"code": code, "executor": executor})).await;
         assert_eq!(answer["success"], true, "{answer}");
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn reply_of_100_mib_reaches_the_script() {
+    let agent = Start::headless()
+        .with(["--script-heap-mb", "512"])
+        .ready()
+        .await;
+    let code = "const text = await page.evaluate(length => 'é'.repeat(length / 2) , 100 << 20); \
+        return [text.length, text[0], text.at(-1)]";
+    assert_eq!(run(&agent, code).await, json!([50 << 20, "é", "é"]));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn reply_beyond_the_memory_of_a_script_ends_it() {
+    let agent = Start::headless()
+        .with(["--script-heap-mb", "32"])
+        .ready()
+        .await;
+    let code = "await page.evaluate(() => 'x'.repeat(100 << 20))";
+    let error = error_of(&agent, code, 60).await;
+    assert!(error.starts_with("out of memory"), "{error}");
+    assert_eq!(result_of(&agent, "return 1").await, 1);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn files_and_buffers_of_any_size_are_uploaded() {
+    let agent = Start::headless().ready().await;
+    let code = "await page.setContent('<input type=file multiple>'); \
+        const sizes = async files => { await page.setInputFiles('input', files); \
+            return await page.evaluate(async () => await Promise.all([...document.querySelector('input').files].map( \
+                async file => [file.name, file.type, file.size, await file.slice(-3).text()]))) }; \
+        fs.writeFileSync('long.bin', Buffer.alloc(60 << 20, 'abc')); fs.writeFileSync('short.txt', 'short'); \
+        const buffer = (name, text) => ({ name, mimeType: 'text/csv', buffer: Buffer.from(text) }); \
+        return [ \
+            await sizes([buffer('a.csv', 'a,b'), buffer('b.csv', 'é')]), \
+            await sizes(buffer('c.csv', 'x'.repeat(20 << 20))), \
+            await sizes(['long.bin', 'short.txt']), await sizes('short.txt'), await sizes([]) ]";
+    let text = "text/plain";
+    let expected = json!([
+        [
+            ["a.csv", "text/csv", 3, "a,b"],
+            ["b.csv", "text/csv", 2, "é"]
+        ],
+        [["c.csv", "text/csv", 20 << 20, "xxx"]],
+        [
+            ["long.bin", "application/octet-stream", 60 << 20, "abc"],
+            ["short.txt", text, 5, "ort"]
+        ],
+        [["short.txt", text, 5, "ort"]],
+        [],
+    ]);
+    assert_eq!(run(&agent, code).await, expected);
     agent.stop().await;
 }
 

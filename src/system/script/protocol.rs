@@ -24,9 +24,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The longest payload in bytes that either side accepts. CDP messages with large screenshots or
-/// bodies fit; a longer one is a protocol error.
-pub const MAX_PAYLOAD: usize = 64 << 20;
+/// The longest payload in bytes that either side accepts, as long as the longest message of
+/// Chromium. A longer one is a protocol error. Whether a worker has room for one depends on its
+/// memory limit.
+pub const MAX_PAYLOAD: usize = 256 << 20;
 /// The size of a frame's header in bytes: length and kind.
 pub const HEADER: usize = 5;
 /// The longest `result` in bytes. A longer one is cut.

@@ -28,6 +28,9 @@ use crate::system::process::session::Leader;
 /// there; a panic does.
 pub(super) const MAX_DIAGNOSTICS: usize = 16 << 10;
 
+/// The initial size of the buffer of received bytes.
+const READ_SIZE: usize = 16 << 10;
+
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
@@ -102,7 +105,7 @@ impl ScriptWorker {
             },
             Events {
                 reader,
-                buffer: BytesMut::with_capacity(16 << 10),
+                buffer: BytesMut::with_capacity(READ_SIZE),
             },
         ))
     }
@@ -173,6 +176,10 @@ impl Events {
     pub async fn next(&mut self) -> Result<Option<FromWorker>, FrameError> {
         loop {
             if let Some(message) = take(&mut self.buffer)? {
+                if self.buffer.is_empty() {
+                    // A part of the memory of the message, which may be long.
+                    self.buffer = BytesMut::with_capacity(READ_SIZE);
+                }
                 return Ok(Some(message));
             }
             // A killed worker resets the socket, which is an error here.

@@ -62,7 +62,6 @@ use crate::{
     system::{
         cdp::multiplexer::{CdpReceiver, CdpSender, ClientOptions, ConnectError, Endpoint},
         outbound::FetchNetwork,
-        script::protocol::MAX_PAYLOAD,
         script::{
             template::{ForkError, ForkRequest, WorkerTemplate},
             worker::{Events, Exit, Killer, ScriptWorker, ToWorker},
@@ -70,10 +69,13 @@ use crate::{
     },
 };
 
+/// The longest event for a worker, in bytes. Chromium repeats some events to each new worker, and a
+/// longer one would delay all of them.
+const MAX_EVENT: usize = 64 << 20;
 const CONNECTION: ClientOptions = ClientOptions {
     // The relay checks what a script may call.
     caller: None,
-    max_message: MAX_PAYLOAD,
+    max_event: MAX_EVENT,
 };
 /// The time that a running Chromium has to answer the first command of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -23,7 +23,6 @@ use crate::{
     },
     system::{
         cdp::multiplexer::{CdpSender, Disconnected, End},
-        script::protocol::MAX_PAYLOAD,
         script::worker::{
             Exit, FrameError, FromWorker, HttpFailure, HttpRequest, ScriptWorker, ToWorker,
         },
@@ -68,11 +67,6 @@ impl WorkerSession {
                 let is_behind = self.to_worker.bytes() > MAX_IDLE_WORKER_QUEUE / 2;
                 self.relay.set_worker_behind(is_behind);
                 self.relay.from_browser(text, Instant::now())?;
-            }
-            Wakeup::Browser(Err(End::TooLong)) => {
-                let limit = MAX_PAYLOAD >> 20;
-                let reason = format!("the browser sent a reply over {limit} MiB");
-                return Err(ExitReason::Killed(reason));
             }
             Wakeup::Browser(_) => return Err(ExitReason::BrowserGone),
             Wakeup::Worker(Ok(Some(event))) => self.on_worker_event(event)?,

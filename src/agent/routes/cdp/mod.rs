@@ -31,7 +31,7 @@ pub(crate) const TAG: &str = groups::DEVTOOLS;
 const OPTIONS: ClientOptions = ClientOptions {
     caller: Some(Caller::Client),
     // Chromium bounds what it sends.
-    max_message: usize::MAX,
+    max_event: usize::MAX,
 };
 /// The time that a running Chromium has to answer the first command of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -93,7 +93,6 @@ impl CdpSocket {
                     }
                     Some(End::TargetGone) => CloseReason::new(CloseCode::Done, "the tab was closed"),
                     Some(End::TooSlow) => too_slow_reason(),
-                    Some(End::TooLong) => CloseReason::new(CloseCode::Failed, "a reply is too long"),
                     None => {
                         // It may have sent a Close frame, which is answered.
                         let _ = timeout(CLOSE_TIMEOUT, receiving).await;

@@ -52,7 +52,7 @@ use super::{
 const OPTIONS: ClientOptions = ClientOptions {
     caller: None,
     // A page cannot end this connection by a long reply. The pipe bounds it.
-    max_message: usize::MAX,
+    max_event: usize::MAX,
 };
 /// The event that contains whether a tab is visible.
 const VISIBILITY_EVENT: &str = "Page.screencastVisibilityChanged";

@@ -85,9 +85,9 @@ pub struct ClientOptions {
     /// Whose methods the client may call. The agent's own commands, and what its relay has checked,
     /// are not checked again.
     pub caller: Option<Caller>,
-    /// The longest message that the client accepts. Longer events are dropped, and a longer reply
-    /// ends its connection.
-    pub max_message: usize,
+    /// The longest event that the client accepts. Longer ones are dropped. Replies are bounded by
+    /// the pipe alone.
+    pub max_event: usize,
 }
 
 /// Why a client was not connected.
@@ -103,8 +103,8 @@ pub enum ConnectError {
 struct NewClient {
     endpoint: Endpoint,
     outbox: Outbox,
-    /// The longest message that the client accepts. Longer events are dropped.
-    max_message: usize,
+    /// The longest event that the client accepts. Longer ones are dropped.
+    max_event: usize,
     requests: mpsc::UnboundedSender<Request>,
     /// Receives the connection. Dropping one that is not received disconnects the client.
     reply: oneshot::Sender<Result<Connection, ConnectError>>,
@@ -182,7 +182,7 @@ impl Multiplexer {
         let client = NewClient {
             endpoint,
             outbox,
-            max_message: options.max_message,
+            max_event: options.max_event,
             requests: self.requests.clone(),
             reply,
         };

@@ -28,8 +28,6 @@ pub enum End {
     TargetGone,
     /// The client did not read its messages.
     TooSlow,
-    /// A reply was longer than the client accepts.
-    TooLong,
 }
 
 #[derive(Debug)]

@@ -39,7 +39,7 @@ pub(super) struct ClientId(u64);
 struct Client {
     root: SessionId,
     outbox: Outbox,
-    max_message: usize,
+    max_event: usize,
     /// The number of calls that are not answered yet.
     calls: usize,
 }
@@ -317,10 +317,7 @@ impl Router {
         let Some(client) = self.sessions.get(&session).map(|session| session.client) else {
             return;
         };
-        let max_length = self
-            .clients
-            .get(&client)
-            .map_or(0, |entry| entry.max_message);
+        let max_length = self.clients.get(&client).map_or(0, |entry| entry.max_event);
         let child = match method {
             "Target.attachedToTarget" | "Target.detachedFromTarget" => event.session_in("params"),
             _ => None,
@@ -433,7 +430,7 @@ impl Router {
         let entry = Client {
             root,
             outbox: client.outbox,
-            max_message: client.max_message,
+            max_event: client.max_event,
             calls: 0,
         };
         self.clients.insert(id, entry);
@@ -465,12 +462,8 @@ impl Router {
         let Some(entry) = self.clients.get(&client) else {
             return;
         };
-        if message.len() > entry.max_message {
-            if message.starts_with(b"{\"method\"") {
-                tracing::warn!(bytes = message.len(), "dropped a long event");
-            } else {
-                self.end_client(client, End::TooLong);
-            }
+        if message.len() > entry.max_event && message.starts_with(b"{\"method\"") {
+            tracing::warn!(bytes = message.len(), "dropped a long event");
         } else if !entry.outbox.push(message) {
             self.end_client(client, End::TooSlow);
         }
