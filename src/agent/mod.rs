@@ -97,6 +97,7 @@ use process::Processes;
 use registration::{Registration, RegistrationHandle};
 use replays::Replays;
 use restart_signal::RestartSignal;
+use routes::ResumableConnections;
 use screenshots::Screenshots;
 use service_status::ServiceStatus;
 use sessions::{SessionScope, Sessions, Taints};
@@ -184,6 +185,7 @@ pub struct Services {
     pub own_users: Vec<Uid>,
     pub processes: Processes,
     pub replays: Replays,
+    pub resumable_connections: ResumableConnections,
     pub screenshots: Screenshots,
     pub session: SessionScope,
     pub sessions: Sessions,
@@ -349,6 +351,7 @@ impl Services {
             archives: Archives::new(file_access.root().clone(), config.unpack, shutdown),
             automation,
             cdp_clients: CdpClients::new(chromium.clone(), config.max_cdp_clients, config.cdp_hold),
+            resumable_connections: ResumableConnections::new(config.cdp_resume, shutdown),
             credential_filler: CredentialFiller::new(chromium.clone()),
             login_pages: LoginPages::new(chromium.clone()),
             generated_reads: GeneratedReads::default(),

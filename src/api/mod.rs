@@ -19,6 +19,7 @@ pub mod computer;
 pub mod credential_fill;
 pub mod credential_providers;
 pub mod credentials;
+pub mod devtools;
 mod error;
 pub(crate) mod field;
 pub mod fill;

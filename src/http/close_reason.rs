@@ -27,6 +27,10 @@ pub enum CloseCode {
     SessionEnded = 4004,
     /// The client does not read what it is sent, or does not answer.
     TooSlow = 4008,
+    /// The client has resumed its connection with another WebSocket.
+    TakenOver = 4009,
+    /// The connection that the client would resume has ended.
+    NotResumable = 4012,
 }
 
 impl CloseCode {
@@ -39,6 +43,8 @@ impl CloseCode {
             CloseCode::BrowserRestarted => Some("browser_restarted"),
             CloseCode::SessionEnded => Some("session_ended"),
             CloseCode::TooSlow => Some("too_slow"),
+            CloseCode::TakenOver => Some("taken_over"),
+            CloseCode::NotResumable => Some("not_resumable"),
         }
     }
 }
@@ -94,7 +100,7 @@ impl From<CloseReason> for CloseFrame {
 mod tests {
     use super::*;
 
-    const CODES: [CloseCode; 7] = [
+    const CODES: [CloseCode; 9] = [
         CloseCode::Done,
         CloseCode::Stopping,
         CloseCode::InvalidMessage,
@@ -102,6 +108,8 @@ mod tests {
         CloseCode::BrowserRestarted,
         CloseCode::SessionEnded,
         CloseCode::TooSlow,
+        CloseCode::TakenOver,
+        CloseCode::NotResumable,
     ];
 
     #[test]

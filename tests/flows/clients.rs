@@ -28,6 +28,10 @@ struct ClientOutput {
     title: String,
     #[serde(default)]
     talks: Vec<BTreeMap<String, u32>>,
+    #[serde(default)]
+    results: Vec<f64>,
+    #[serde(default)]
+    lines: Vec<String>,
 }
 
 async fn site() -> String {
@@ -93,6 +97,21 @@ async fn playwright_for_node_works_with_only_the_url() {
     let address = address.replacen("ws", "http", 1);
     let output = run("node", "playwright.mjs", &format!("{address}?{query}"), 0).await;
     assert_clicked(&output);
+    dev.finish().await;
+}
+
+#[tokio::test]
+async fn playwright_continues_over_a_resumable_connection() {
+    const LOSSES: u32 = 5;
+    let dev = Dev::start().await;
+    let endpoint = endpoint(&dev).await;
+    let output = run("node", "resumable.mjs", &endpoint, LOSSES as usize).await;
+    assert_clicked(&output);
+    let rounds = (0..LOSSES).map(f64::from);
+    let expected: Vec<f64> = rounds.flat_map(|round| [round, round + 0.5]).collect();
+    assert_eq!(output.results, expected);
+    let lines: Vec<String> = (0..LOSSES).map(|round| format!("line {round}")).collect();
+    assert_eq!(output.lines, lines);
     dev.finish().await;
 }
 

@@ -44,6 +44,20 @@ impl Client {
         Ok(Self { socket, next_id: 0 })
     }
 
+    /// Connects with a subprotocol, which the server must accept.
+    pub async fn connect_with_protocol(url: &str, protocol: &str) -> Self {
+        let mut request = with_token(url).expect("an address");
+        let value = HeaderValue::from_str(protocol).expect("a header");
+        request
+            .headers_mut()
+            .insert("sec-websocket-protocol", value);
+        let (socket, response) = in_time("a handshake", connect_async(request))
+            .await
+            .expect("the handshake succeeds");
+        assert_eq!(response.headers()["sec-websocket-protocol"], protocol);
+        Self { socket, next_id: 0 }
+    }
+
     /// Connects with a small receive buffer, so that unread messages block the sender early.
     pub async fn connect_with_small_buffer(url: &str) -> Self {
         let request = with_token(url).expect("an address");

@@ -45,6 +45,7 @@ pub struct Config {
     pub executor_idle: Duration,
     pub max_cdp_clients: usize,
     pub cdp_hold: Duration,
+    pub cdp_resume: Duration,
     pub watch_idle: Duration,
     pub unpack: UnpackLimits,
     pub max_processes: usize,

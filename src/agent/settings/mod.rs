@@ -173,6 +173,15 @@ pub struct Settings {
     )]
     pub cdp_hold_seconds: Number<1, 300>,
 
+    /// Seconds a resumable DevTools connection outlives its WebSocket (1–300)
+    #[arg(
+        long,
+        env = "BERTH_AGENT_CDP_RESUME_SECONDS",
+        default_value = "30",
+        value_name = "SECONDS"
+    )]
+    pub cdp_resume_seconds: Number<1, 300>,
+
     /// Seconds a directory watch without readers is retained (1–86400)
     #[arg(
         long,
@@ -331,7 +340,6 @@ impl Settings {
         let process_isolation = errors.collect("process-isolation", self.process_isolation.parse());
         let xvfb = errors.collect("xvfb", self.find_xvfb());
         let script_worker = errors.collect("script-worker", self.find_script_worker());
-        let ffmpeg = errors.collect("ffmpeg", self.find_ffmpeg()).flatten();
         Some(Config {
             // The fields with `?` come last, so that an early return hides no error.
             json: self.json,
@@ -349,6 +357,7 @@ impl Settings {
             allowed_networks: self.scripts.networks(errors),
             max_cdp_clients: errors.number("max-cdp-clients", &self.max_cdp_clients) as usize,
             cdp_hold: errors.seconds("cdp-hold-seconds", &self.cdp_hold_seconds),
+            cdp_resume: errors.seconds("cdp-resume-seconds", &self.cdp_resume_seconds),
             watch_idle: errors.seconds("watch-idle-seconds", &self.watch_idle_seconds),
             unpack: UnpackLimits {
                 bytes: errors.number("unpack-gb", &self.unpack_gb) << 30,
@@ -358,7 +367,7 @@ impl Settings {
             process_output_mb: errors.number("process-output-mb", &self.process_output_mb) as usize,
             exec_output_mb: errors.number("exec-output-mb", &self.exec_output_mb) as usize,
             exec_total_mb: errors.number("exec-total-mb", &self.exec_total_mb) as usize,
-            ffmpeg,
+            ffmpeg: errors.collect("ffmpeg", self.find_ffmpeg()).flatten(),
             pulse_server: self.pulse_server.clone().or_else(sound::default_server),
             pulse_cookie: sound::cookie(),
             replay_duration: errors.seconds("replay-seconds", &self.replay_seconds),

@@ -7,7 +7,10 @@ use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async, tungstenite::Message};
+use tokio_tungstenite::{
+    MaybeTlsStream, WebSocketStream, connect_async,
+    tungstenite::{Message, client::IntoClientRequest, http::HeaderValue},
+};
 
 use crate::flows::pool_queue::{self, OPTIONS as SIMULATED_FLEET};
 use crate::support::{
@@ -183,6 +186,46 @@ async fn another_process_continues_when_the_leader_is_killed() {
     assert_eq!(other.delete(&path(&browser)).await.status, 204);
     agent.stop().await;
     third.finish().await;
+    other.finish().await;
+}
+
+/// Connects with the parameters and the subprotocol of a resumable connection.
+async fn connect_resumable(dev: &Dev, browser: &Value, query: &str) -> DevTools {
+    let url = format!("{}&{query}", cdp_url_at(dev, browser));
+    let mut request = url.into_client_request().unwrap();
+    let protocol = HeaderValue::from_static("berth.resume.v1");
+    request
+        .headers_mut()
+        .insert("sec-websocket-protocol", protocol);
+    let (client, _) = in_time("a handshake", connect_async(request))
+        .await
+        .unwrap();
+    client
+}
+
+async fn next_text(client: &mut DevTools) -> String {
+    let message = in_time("a message", client.next()).await.unwrap().unwrap();
+    message.to_text().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn devtools_connection_is_resumed_through_another_process() {
+    let Processes { leader, other, .. } = Processes::start().await;
+    let (agent, _) = join(&other, Start::headless()).await;
+    let browser = other.browser(json!({})).await;
+    let mut client = connect_resumable(&leader, &browser, "resume=new").await;
+    let greeting: Value = serde_json::from_str(&next_text(&mut client).await).unwrap();
+    let version = |number| format!(r#"{number} {{"id":{number},"method":"Browser.getVersion"}}"#);
+    client.send(Message::text(version(1))).await.unwrap();
+    assert!(next_text(&mut client).await.starts_with(r#"1 {"id":1,"#));
+    let _state = leader.kill().await;
+    let query = format!("resume={}&received=1", greeting["id"].as_str().unwrap());
+    let mut client = connect_resumable(&other, &browser, &query).await;
+    let resumed: Value = serde_json::from_str(&next_text(&mut client).await).unwrap();
+    assert_eq!(resumed["received"], 1);
+    client.send(Message::text(version(2))).await.unwrap();
+    assert!(next_text(&mut client).await.starts_with(r#"2 {"id":2,"#));
+    agent.stop().await;
     other.finish().await;
 }
 

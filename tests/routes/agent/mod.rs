@@ -1,5 +1,6 @@
 mod automation;
 mod cdp;
+mod cdp_resume;
 mod chromium;
 mod computer;
 mod credentials;

@@ -1,8 +1,8 @@
 //! Whether new tabs, frames and workers wait for this worker before they run.
 //!
-//! Playwright has them wait (`Target.setAutoAttach`), sets them up, and lets them run. Chromium lets
-//! one run as soon as any of its clients does, so a worker without a script would let those of other
-//! clients run before they are set up: nothing waits for it, and it lets nothing run. Its own
+//! Playwright has them wait (`Target.setAutoAttach`), sets them up, and lets them run. Chromium
+//! lets one run as soon as any of its clients does, so a worker without a script would let those of
+//! other clients run before they are set up: nothing waits for it, and it lets nothing run. Its own
 //! `Target.setAutoAttach` takes effect when its script starts.
 
 use bytes::Bytes;

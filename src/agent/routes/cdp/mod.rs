@@ -1,5 +1,7 @@
 //! `GET /cdp`, and the connection of every DevTools client to Chromium.
 
+mod resumable;
+mod resumption;
 mod socket;
 
 use std::time::Duration;
@@ -10,15 +12,20 @@ use axum::{
 };
 use tokio::time::timeout;
 
-use self::socket::CdpSocket;
+pub use self::resumption::ResumableConnections;
+use self::{resumption::OpenedConnection, socket::CdpSocket};
 use crate::{
     agent::{
         Agent,
         cdp_clients::{Admitted, CdpClients},
         chromium::Devtools,
     },
-    api::{ErrorBody, groups},
-    http::{ApiError, ApiResult, is_websocket_upgrade},
+    api::{
+        ErrorBody,
+        devtools::{DevtoolsQuery, ResumeRequest},
+        groups,
+    },
+    http::{ApiError, ApiResult, Query, is_websocket_upgrade},
     shutdown::Shutdown,
     system::cdp::{
         multiplexer::{ClientOptions, ConnectError, Endpoint},
@@ -43,31 +50,48 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// While Chromium starts, the handshake waits. When Chromium restarts, its clients are disconnected
 /// with close code 4001 and the reason.
+///
+/// With `resume=new` and the subprotocol `berth.resume.v1`, the connection outlives the loss of the
+/// WebSocket: messages are numbered, and the client continues within 30 seconds with another
+/// WebSocket, with the id of the connection and the number of the last message that it has
+/// received. A connection that cannot be resumed is closed with 4012.
 #[utoipa::path(
     get,
     path = "/cdp",
     operation_id = "connect_devtools",
     tag = TAG,
+    params(DevtoolsQuery),
     responses(
         (status = 101, description = "The DevTools protocol, unchanged"),
-        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake"),
+        (status = 400, body = ErrorBody, description = "The request is not a WebSocket handshake, or a parameter is invalid"),
         (status = 429, body = ErrorBody, description = "The limit of DevTools clients is reached"),
         (status = 503, body = ErrorBody, description = "Chromium is not running"),
     )
 )]
 pub(crate) async fn cdp(
     State(connector): State<CdpConnector>,
+    Query(query): Query<DevtoolsQuery>,
     request: Request,
 ) -> ApiResult<Response> {
-    connector
-        .connect(request, Endpoint::Browser, |_| true)
-        .await
+    let requested = query.request().ok_or_else(|| {
+        ApiError::bad_request("`received` belongs to the id of a connection in `resume`")
+    })?;
+    match requested {
+        ResumeRequest::Plain => {
+            connector
+                .connect(request, Endpoint::Browser, |_| true)
+                .await
+        }
+        ResumeRequest::New => connector.start_resumable(request).await,
+        ResumeRequest::Resume { id, received } => connector.resume(request, id, received).await,
+    }
 }
 
 /// The services that connect a client to Chromium's DevTools.
 #[derive(Clone)]
 pub(crate) struct CdpConnector {
     clients: CdpClients,
+    resumable: ResumableConnections,
     shutdown: Shutdown,
 }
 
@@ -75,6 +99,7 @@ impl FromRef<Agent> for CdpConnector {
     fn from_ref(agent: &Agent) -> Self {
         CdpConnector {
             clients: agent.cdp_clients.clone(),
+            resumable: agent.resumable_connections.clone(),
             shutdown: agent.shutdown.clone(),
         }
     }
@@ -94,18 +119,40 @@ impl CdpConnector {
         if !is_websocket_upgrade(&request) {
             return Err(ApiError::websocket_required());
         }
+        let OpenedConnection {
+            channel,
+            permit,
+            clients,
+            generation,
+        } = self.open(endpoint, is_current).await?;
+        let socket = CdpSocket {
+            connection: channel,
+            permit,
+            clients,
+            generation,
+            shutdown: self.shutdown,
+        };
+        socket.accept(request).await
+    }
+
+    /// Opens a connection to Chromium.
+    async fn open(
+        &self,
+        endpoint: Endpoint,
+        is_current: impl Fn(&Devtools) -> bool,
+    ) -> ApiResult<OpenedConnection> {
         let deadline = self.clients.hold_deadline();
         let Admitted {
             mut devtools,
             permit,
         } = self.clients.admit().await?;
-        let connection = loop {
+        let channel = loop {
             if !is_current(&devtools) {
                 return Err(no_target());
             }
             let connecting = devtools.multiplexer.connect(endpoint.clone(), OPTIONS);
             match timeout(CONNECT_TIMEOUT, connecting).await {
-                Ok(Ok(connection)) => break connection,
+                Ok(Ok(channel)) => break channel,
                 Ok(Err(ConnectError::NoTarget)) => return Err(no_target()),
                 // Chromium ended just now, and the supervisor restarts it.
                 Ok(Err(ConnectError::Gone)) => {
@@ -119,14 +166,12 @@ impl CdpConnector {
                 }
             }
         };
-        let socket = CdpSocket {
-            connection,
+        Ok(OpenedConnection {
+            channel,
             permit,
-            clients: self.clients,
+            clients: self.clients.clone(),
             generation: devtools.generation,
-            shutdown: self.shutdown,
-        };
-        socket.accept(request).await
+        })
     }
 }
 

@@ -1,0 +1,109 @@
+//! The messages that the client has not acknowledged.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+/// The bytes beyond which no further message is taken from Chromium's queue until the client
+/// acknowledges some.
+const MAX_BYTES: usize = 16 << 20;
+/// The same for their number.
+const MAX_MESSAGES: usize = 16_384;
+
+/// A queue of numbered messages. The first one has the number 1.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    /// The number of the last acknowledged message.
+    acknowledged: u64,
+    /// The messages after it.
+    messages: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+/// The client acknowledges a message that was not sent.
+#[derive(Debug, PartialEq)]
+pub(super) struct NotSent;
+
+impl Log {
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < MAX_BYTES && self.messages.len() < MAX_MESSAGES
+    }
+
+    /// Adds a message, of any length.
+    pub(super) fn push(&mut self, message: Bytes) {
+        self.bytes += message.len();
+        self.messages.push_back(message);
+    }
+
+    /// Returns the message with the number after `number`.
+    pub(super) fn after(&self, number: u64) -> Option<&Bytes> {
+        let index = number.checked_sub(self.acknowledged)?;
+        self.messages.get(usize::try_from(index).ok()?)
+    }
+
+    /// Whether all messages after the one with this number are here.
+    pub(super) fn can_resume_after(&self, number: u64) -> bool {
+        (self.acknowledged..=self.last()).contains(&number)
+    }
+
+    /// Removes the messages up to a number. One that was acknowledged before has no effect.
+    pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), NotSent> {
+        if number > self.last() {
+            return Err(NotSent);
+        }
+        while self.acknowledged < number {
+            let message = self.messages.pop_front().unwrap_or_default();
+            self.bytes -= message.len();
+            self.acknowledged += 1;
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> u64 {
+        self.acknowledged + self.messages.len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn log(messages: &[&'static str]) -> Log {
+        let mut log = Log::default();
+        for message in messages {
+            log.push(Bytes::from_static(message.as_bytes()));
+        }
+        log
+    }
+
+    #[test]
+    fn messages_are_kept_until_they_are_acknowledged() {
+        let mut log = log(&["a", "b", "c"]);
+        assert_eq!(log.after(0).unwrap(), "a");
+        assert_eq!(log.after(2).unwrap(), "c");
+        assert_eq!(log.after(3), None);
+        log.acknowledge(2).unwrap();
+        log.acknowledge(1).unwrap();
+        assert_eq!((log.after(0), log.after(1)), (None, None));
+        assert_eq!(log.after(2).unwrap(), "c");
+        for (number, expected) in [(1, false), (2, true), (3, true), (4, false)] {
+            assert_eq!(log.can_resume_after(number), expected, "{number}");
+        }
+        assert_eq!(log.acknowledge(4), Err(NotSent));
+        log.acknowledge(3).unwrap();
+        assert_eq!(log.bytes, 0);
+    }
+
+    #[test]
+    fn full_log_has_room_again_after_an_acknowledgement() {
+        let mut log = Log::default();
+        log.push(vec![0; MAX_BYTES].into());
+        assert!(!log.has_room());
+        log.acknowledge(1).unwrap();
+        assert!(log.has_room());
+        for _ in 0..MAX_MESSAGES {
+            log.push(Bytes::new());
+        }
+        assert!(!log.has_room());
+    }
+}

@@ -1,0 +1,142 @@
+//! DevTools connections that outlive their WebSocket, for a client that lost it.
+//!
+//! ```text
+//!            new ──▶ attached ──WebSocket lost──▶ detached ──window over──▶ ended
+//!                     ▲    │                         │
+//!                     └────┴───── resumed by id ─────┘
+//! any ── Chromium or the session ends, or the client closes with 1000 ──▶ ended
+//! ```
+//!
+//! Messages are numbered in both directions. Each side retains what the other has not acknowledged,
+//! and sends it again after a loss, so that each message arrives once and in order. A connection is
+//! a task; it owns the session in Chromium, which does not notice a change of the WebSocket.
+//!
+//! | file | job |
+//! |---|---|
+//! | `frame` | the messages of the subprotocol |
+//! | `log` | the messages that the client has not acknowledged |
+//! | `connection` | the task of a connection |
+
+mod connection;
+mod frame;
+mod log;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use axum::extract::ws::WebSocket;
+use futures::StreamExt;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use self::connection::Connection;
+use crate::{
+    agent::cdp_clients::{CdpClients, ClientPermit},
+    api::devtools::ResumeId,
+    http::{CloseCode, CloseReason, close_gracefully},
+    shutdown::Shutdown,
+    system::cdp::multiplexer::{CdpReceiver, CdpSender},
+};
+
+/// The number of WebSockets that may wait for a connection's task.
+const MAX_WAITING: usize = 1;
+
+/// A WebSocket for a connection.
+struct Attachment {
+    socket: WebSocket,
+    /// The number of the last message that the client has received.
+    received: u64,
+    /// Dropped when the WebSocket is no longer used.
+    _in_use: oneshot::Sender<()>,
+}
+
+type Attachments = Mutex<HashMap<ResumeId, mpsc::Sender<Attachment>>>;
+
+/// The resumable connections of a session.
+#[derive(Clone)]
+pub struct ResumableConnections {
+    window: Duration,
+    attachments: Arc<Attachments>,
+    shutdown: Shutdown,
+}
+
+/// A connection to Chromium.
+pub(super) struct OpenedConnection {
+    pub(super) channel: (CdpSender, CdpReceiver),
+    pub(super) permit: ClientPermit,
+    pub(super) clients: CdpClients,
+    /// The generation of its Chromium.
+    pub(super) generation: u64,
+}
+
+/// The entry of a connection. Dropping it removes the entry.
+struct Registration {
+    id: ResumeId,
+    attachments: Arc<Attachments>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.attachments.lock().remove(&self.id);
+    }
+}
+
+impl ResumableConnections {
+    /// `window` is the time for which a connection without a WebSocket is retained.
+    pub(in crate::agent) fn new(window: Duration, shutdown: &Shutdown) -> Self {
+        ResumableConnections {
+            window,
+            attachments: Arc::default(),
+            shutdown: shutdown.clone(),
+        }
+    }
+
+    /// Starts a connection with its first WebSocket, and returns when that is no longer used.
+    pub(super) async fn start(&self, opened: OpenedConnection, socket: WebSocket) {
+        let id = ResumeId::random();
+        let (sender, attachments) = mpsc::channel(MAX_WAITING);
+        self.attachments.lock().insert(id, sender);
+        let registration = Registration {
+            id,
+            attachments: self.attachments.clone(),
+        };
+        let connection = Connection::new(id, opened, self.window, self.shutdown.clone());
+        self.shutdown.spawn_connection(async move {
+            let _registration = registration;
+            connection.run(attachments).await;
+        });
+        self.resume(id, 0, socket).await;
+    }
+
+    /// Continues a connection with another WebSocket, and returns when that is no longer used.
+    /// `received` is the number of the last message that the client has received.
+    pub(super) async fn resume(&self, id: ResumeId, received: u64, socket: WebSocket) {
+        let (in_use, not_in_use) = oneshot::channel();
+        let attachment = Attachment {
+            socket,
+            received,
+            _in_use: in_use,
+        };
+        let connection = self.attachments.lock().get(&id).cloned();
+        let refused = match connection {
+            Some(connection) => match connection.send(attachment).await {
+                Ok(()) => None,
+                Err(mpsc::error::SendError(attachment)) => Some(attachment),
+            },
+            None => Some(attachment),
+        };
+        match refused {
+            Some(attachment) => close(attachment, not_resumable("no such connection")).await,
+            // An error: the sender was dropped, as it always is.
+            None => drop(not_in_use.await),
+        }
+    }
+}
+
+fn not_resumable(reason: &str) -> CloseReason {
+    CloseReason::new(CloseCode::NotResumable, reason)
+}
+
+async fn close(attachment: Attachment, reason: CloseReason) {
+    let (mut to_client, mut from_client) = attachment.socket.split();
+    close_gracefully(reason, &mut to_client, &mut from_client).await;
+}

@@ -1,0 +1,370 @@
+//! `GET /cdp?resume=…`
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{
+    agent::{Start, TestAgent},
+    page::Page,
+    processes,
+    scripts::metric,
+    wait::until,
+    websocket::Client,
+};
+
+const PROTOCOL: &str = "berth.resume.v1";
+const NOT_RESUMABLE: u16 = 4012;
+
+/// A client that numbers its messages.
+struct Resumable {
+    socket: Client,
+    id: String,
+    sent: u64,
+    received: u64,
+}
+
+impl Resumable {
+    async fn connect(agent: &TestAgent) -> Self {
+        let mut socket = open(agent, "resume=new").await;
+        let greeting = parse(&socket.next_text().await);
+        assert_eq!(greeting["received"], 0);
+        Resumable {
+            socket,
+            id: greeting["id"].as_str().unwrap().to_owned(),
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    fn query(&self) -> String {
+        format!("resume={}&received={}", self.id, self.received)
+    }
+
+    /// Loses the WebSocket, without a Close frame.
+    fn lose(self) -> Lost {
+        Lost {
+            id: self.id,
+            sent: self.sent,
+            received: self.received,
+        }
+    }
+
+    async fn send(&mut self, number: u64, message: Value) {
+        self.sent = number;
+        self.socket.send_text(format!("{number} {message}")).await;
+    }
+
+    async fn call(&mut self, message: Value) {
+        self.send(self.sent + 1, message).await;
+    }
+
+    /// Returns the next message, whose number must follow.
+    async fn next(&mut self) -> Value {
+        loop {
+            let text = self.socket.next_text().await;
+            let (number, message) = text.split_once(' ').expect("a number");
+            if number == "ack" {
+                continue;
+            }
+            self.received += 1;
+            assert_eq!(number, self.received.to_string(), "{text:.200}");
+            return parse(message);
+        }
+    }
+
+    /// Returns the next reply with this id; events before it are discarded.
+    async fn reply(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.next().await;
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+}
+
+/// A client without a WebSocket.
+struct Lost {
+    id: String,
+    sent: u64,
+    received: u64,
+}
+
+impl Lost {
+    async fn resume(self, agent: &TestAgent, expected: u64) -> Resumable {
+        let query = format!("resume={}&received={}", self.id, self.received);
+        let mut resumed = Resumable {
+            socket: open(agent, &query).await,
+            id: self.id,
+            sent: self.sent,
+            received: self.received,
+        };
+        let greeting = parse(&resumed.socket.next_text().await);
+        assert_eq!(greeting["received"], expected);
+        assert_eq!(greeting["id"], resumed.id.as_str());
+        resumed
+    }
+
+    async fn is_refused(&self, agent: &TestAgent, code: u16) {
+        let query = format!("resume={}&received={}", self.id, self.received);
+        assert_eq!(close_code(open(agent, &query).await).await, code);
+    }
+}
+
+async fn open(agent: &TestAgent, query: &str) -> Client {
+    let url = agent.ws_url(&format!("/cdp?{query}"));
+    Client::connect_with_protocol(&url, PROTOCOL).await
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:.200}"))
+}
+
+async fn close_code(socket: Client) -> u16 {
+    let close = socket.closed().await.expect("a Close frame");
+    close.code.into()
+}
+
+async fn clients(agent: &TestAgent, count: f64) {
+    until("clients", async || {
+        (metric(agent, "berth_cdp_clients").await == count).then_some(())
+    })
+    .await;
+}
+
+/// Attaches to the tab, and returns the session.
+async fn attach(client: &mut Resumable) -> Value {
+    client
+        .call(json!({"id": 1, "method": "Target.getTargets"}))
+        .await;
+    let targets = client.reply(1).await;
+    let infos = targets["result"]["targetInfos"].as_array().unwrap();
+    let tab = infos.iter().find(|info| info["type"] == "page").unwrap();
+    let params = json!({"targetId": tab["targetId"], "flatten": true});
+    client
+        .call(json!({"id": 2, "method": "Target.attachToTarget", "params": params}))
+        .await;
+    let session = client.reply(2).await["result"]["sessionId"].clone();
+    client
+        .call(json!({"id": 3, "method": "Runtime.enable", "sessionId": session}))
+        .await;
+    client.reply(3).await;
+    session
+}
+
+fn evaluate(id: u64, session: &Value, expression: &str) -> Value {
+    json!({"id": id, "method": "Runtime.evaluate", "sessionId": session,
+        "params": {"expression": expression}})
+}
+
+#[tokio::test]
+async fn each_message_arrives_once_although_the_websocket_is_lost() {
+    let agent = Start::headless().ready().await;
+    let mut page = Page::of(&agent).await;
+    let mut client = Resumable::connect(&agent).await;
+    let session = attach(&mut client).await;
+    let mut lines = 0;
+    for round in 0..3 {
+        let sent = client.sent;
+        let lost = client.lose();
+        // What happens meanwhile is reported afterwards.
+        page.evaluate(&format!("console.log('line {round}'); 1"))
+            .await;
+        client = lost.resume(&agent, sent).await;
+        let id = 10 + round;
+        // Sent twice, as by a client that does not know whether it has arrived.
+        let count = evaluate(
+            id,
+            &session,
+            "globalThis.count = (globalThis.count ?? 0) + 1",
+        );
+        client.send(sent + 1, count.clone()).await;
+        client.send(sent + 1, count).await;
+        let reply = loop {
+            let message = client.next().await;
+            if message["method"] == "Runtime.consoleAPICalled" {
+                let value = &message["params"]["args"][0]["value"];
+                assert_eq!(*value, format!("line {round}"));
+                lines += 1;
+            }
+            if message["id"] == id {
+                break message;
+            }
+        };
+        assert_eq!(reply["result"]["result"]["value"], round + 1);
+    }
+    assert_eq!(lines, 3);
+    client.socket.close().await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn messages_are_acknowledged_and_wait_for_acknowledgements() {
+    let agent = Start::headless().ready().await;
+    let mut client = Resumable::connect(&agent).await;
+    let session = attach(&mut client).await;
+    for id in 4..=32 {
+        client.call(evaluate(id, &session, "1")).await;
+    }
+    let ack = loop {
+        let text = client.socket.next_text().await;
+        match text.split_once(' ').expect("a number") {
+            ("ack", number) => break number.to_owned(),
+            _ => client.received += 1,
+        }
+    };
+    assert_eq!(ack, "32");
+    while client.received < 33 {
+        client.next().await;
+    }
+    // Each reply has 2 MiB. After 16 MiB, the server waits.
+    let large = "'x'.repeat(2 << 20)";
+    for id in 33..53 {
+        client.call(evaluate(id, &session, large)).await;
+    }
+    client.reply(40).await;
+    let held = client.received;
+    for id in 41..53 {
+        if id == 41 {
+            let ack = format!("ack {held}");
+            client.socket.send_text(ack).await;
+        }
+        let acknowledged = client.received;
+        client.reply(id).await;
+        client.socket.send_text(format!("ack {acknowledged}")).await;
+    }
+    client.socket.close().await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn connection_that_cannot_be_resumed_is_never_a_new_one() {
+    let agent = Start::headless()
+        .with(["--cdp-resume-seconds", "1"])
+        .ready()
+        .await;
+    let unknown = format!("resume={}&received=0", "0".repeat(32));
+    assert_eq!(
+        close_code(open(&agent, &unknown).await).await,
+        NOT_RESUMABLE
+    );
+
+    let mut client = Resumable::connect(&agent).await;
+    attach(&mut client).await;
+    // Messages that were not sent, and messages that were acknowledged.
+    let beyond = format!("resume={}&received=1000", client.id);
+    assert_eq!(close_code(open(&agent, &beyond).await).await, NOT_RESUMABLE);
+    let sent = client.sent;
+    let mut client = client.lose().resume(&agent, sent).await;
+    let ack = format!("ack {}", client.received);
+    client.socket.send_text(ack).await;
+    client
+        .call(json!({"id": 9, "method": "Browser.getVersion"}))
+        .await;
+    client.reply(9).await;
+    let before = format!("resume={}&received=0", client.id);
+    assert_eq!(close_code(open(&agent, &before).await).await, NOT_RESUMABLE);
+
+    // The time is over.
+    let lost = client.lose();
+    clients(&agent, 0.0).await;
+    lost.is_refused(&agent, NOT_RESUMABLE).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn client_that_closes_ends_its_connection_at_once() {
+    let agent = Start::headless().ready().await;
+    let client = Resumable::connect(&agent).await;
+    clients(&agent, 1.0).await;
+    let (id, received) = (client.id, client.received);
+    client.socket.close().await;
+    clients(&agent, 0.0).await;
+    let query = format!("resume={id}&received={received}");
+    assert_eq!(close_code(open(&agent, &query).await).await, NOT_RESUMABLE);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn second_websocket_takes_the_connection_over() {
+    let agent = Start::headless().ready().await;
+    let mut first = Resumable::connect(&agent).await;
+    let session = attach(&mut first).await;
+    let mut second = Lost {
+        id: first.id.clone(),
+        sent: first.sent,
+        received: first.received,
+    }
+    .resume(&agent, first.sent)
+    .await;
+    assert_eq!(close_code(first.socket).await, 4009);
+    second.call(evaluate(7, &session, "6 * 7")).await;
+    let reply = second.reply(7).await;
+    assert_eq!(reply["result"]["result"]["value"], 42);
+    clients(&agent, 1.0).await;
+    second.socket.close().await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn client_learns_that_chromium_has_restarted_meanwhile() {
+    let agent = Start::headless().ready().await;
+    let client = Resumable::connect(&agent).await;
+    let lost = client.lose();
+    let pid = agent.chromium_number("pid").await;
+    processes::signal(u32::try_from(pid).unwrap(), Signal::SIGKILL);
+    agent
+        .chromium_when("another Chromium", |chromium| {
+            chromium["state"] == "running" && chromium["pid"] != pid
+        })
+        .await;
+    lost.is_refused(&agent, 4001).await;
+    lost.is_refused(&agent, NOT_RESUMABLE).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn invalid_message_ends_the_connection() {
+    let agent = Start::headless().ready().await;
+    for message in [
+        "hello",
+        "{}",
+        "2 {\"id\":1,\"method\":\"Browser.getVersion\"}",
+        "-1 {}",
+        "ack 1",
+    ] {
+        let mut client = Resumable::connect(&agent).await;
+        client.socket.send_text(message.to_owned()).await;
+        let query = client.query();
+        assert_eq!(close_code(client.socket).await, 1008, "{message}");
+        let code = close_code(open(&agent, &query).await).await;
+        assert_eq!(code, NOT_RESUMABLE, "{message}");
+    }
+    let mut client = Resumable::connect(&agent).await;
+    client.socket.send_bytes(b"1 {}".to_vec()).await;
+    assert_eq!(close_code(client.socket).await, 1008);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn invalid_request_is_rejected() {
+    let agent = Start::headless().ready().await;
+    for query in [
+        "resume=yes",
+        "resume=",
+        "resume=new&received=1",
+        "received=1",
+        "resume=00000000000000000000000000000000",
+        "resume=00000000000000000000000000000000&received=-1",
+        "resume=0000000000000000000000000000000G&received=1",
+    ] {
+        let request = agent.get(&format!("/cdp?{query}"));
+        let (status, answer) = agent.answer(request).await;
+        assert_eq!(status, 400, "{query}: {answer}");
+    }
+    // Without the subprotocol.
+    let url = agent.ws_url("/cdp?resume=new");
+    assert!(Client::try_connect(&url).await.is_err());
+    clients(&agent, 0.0).await;
+    agent.stop().await;
+}
