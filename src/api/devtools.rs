@@ -41,7 +41,7 @@ struct MessageNumber(u64);
 /// The kind of connection that a client requests.
 #[derive(Debug, Clone, Copy)]
 pub enum ResumeRequest {
-    /// One that ends with its WebSocket.
+    /// A connection that ends with its WebSocket.
     Plain,
     New,
     Resume {

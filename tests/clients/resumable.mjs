@@ -9,9 +9,12 @@ const PROTOCOL = 'berth.resume.v1';
 const ACK_MESSAGES = 32;
 const ACK_BYTES = 256 * 1024;
 const NORMAL = 1000;
-const TAKEN_OVER = 4009;
-// The time between two attempts to resume, in milliseconds.
+// The codes after which the connection may go on: the server or control stops, control lost the agent, or there was no Close frame.
+const LOSSES = [1001, 1006, 1011];
+// In milliseconds: the time between two attempts to resume, that of a handshake, and that of silence after which the network is lost.
 const RETRY = 100;
+const HANDSHAKE = 10_000;
+const SILENCE = 25_000;
 const { ws: WebSocket } = utils;
 
 export class ResumableTransport {
@@ -26,7 +29,9 @@ export class ResumableTransport {
   #unacknowledged = [];
   #sinceAck = { messages: 0, bytes: 0 };
   #isGreeted = false;
+  #isClosing = false;
   #isEnded = false;
+  #silence;
   #deadline = Infinity;
   #windowMs = 0;
 
@@ -41,8 +46,10 @@ export class ResumableTransport {
     if (this.#isGreeted) this.#socket.send(`${this.#sent} ${text}`);
   }
 
+  /** Ends the connection, once there is a WebSocket for that. */
   close() {
-    this.#socket.close(NORMAL);
+    this.#isClosing = true;
+    if (this.#isGreeted) this.#socket.close(NORMAL);
     this.#end();
   }
 
@@ -55,21 +62,30 @@ export class ResumableTransport {
     const url = new URL(this.#endpoint);
     url.searchParams.set('resume', this.#id);
     if (this.#id !== 'new') url.searchParams.set('received', String(this.#received));
-    const socket = new WebSocket(url.href, PROTOCOL, { maxPayload: 2 ** 30 });
+    const socket = new WebSocket(url.href, PROTOCOL, { maxPayload: 2 ** 30, handshakeTimeout: HANDSHAKE });
     this.#socket = socket;
     this.#isGreeted = false;
     socket.on('message', data => {
+      this.#onSign(socket);
       if (socket === this.#socket) this.#onText(String(data));
     });
+    socket.on('ping', () => this.#onSign(socket));
     socket.on('error', () => {});
     socket.on('close', code => {
-      if (socket !== this.#socket || this.#isEnded) return;
-      // 1006: there was no Close frame. Before the first greeting there is nothing to resume.
-      const isLost = [1001, 1006, 1011, TAKEN_OVER].includes(code) && this.#id !== 'new';
+      if (socket !== this.#socket) return;
+      clearTimeout(this.#silence);
+      this.#isGreeted = false;
+      // Before the first greeting there is nothing to resume.
+      const isLost = LOSSES.includes(code) && this.#id !== 'new';
       if (this.#deadline === Infinity) this.#deadline = Date.now() + this.#windowMs;
       if (isLost && Date.now() < this.#deadline) setTimeout(() => this.#connect(), RETRY);
       else this.#end();
     });
+  }
+
+  #onSign(socket) {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => socket.terminate(), SILENCE);
   }
 
   #onText(text) {
@@ -80,6 +96,10 @@ export class ResumableTransport {
       this.#deadline = Infinity;
       this.#isGreeted = true;
       this.#forget(received);
+      if (this.#isClosing) {
+        this.#socket.close(NORMAL);
+        return;
+      }
       for (const [number, message] of this.#unacknowledged) this.#socket.send(`${number} ${message}`);
       return;
     }

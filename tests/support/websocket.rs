@@ -58,6 +58,30 @@ impl Client {
         Self { socket, next_id: 0 }
     }
 
+    /// Connects with a subprotocol, which the server must refuse, and returns the body of the
+    /// response.
+    pub async fn refused_with_protocol(url: &str, protocol: &str) -> String {
+        let mut request = with_token(url).expect("an address");
+        let value = HeaderValue::from_str(protocol).expect("a header");
+        request
+            .headers_mut()
+            .insert("sec-websocket-protocol", value);
+        match in_time("a handshake", connect_async(request)).await {
+            Err(Error::Http(response)) => {
+                assert_eq!(response.status(), 400);
+                let body = response.into_body().unwrap_or_default();
+                String::from_utf8(body).expect("text")
+            }
+            other => panic!("expected a refusal, received {:?}", other.err()),
+        }
+    }
+
+    /// Whether the next message is a ping, which is answered.
+    pub async fn next_is_ping(&mut self) -> bool {
+        let next = in_time("a message", self.socket.next()).await;
+        matches!(next, Some(Ok(Message::Ping(_))))
+    }
+
     /// Connects with a small receive buffer, so that unread messages block the sender early.
     pub async fn connect_with_small_buffer(url: &str) -> Self {
         let request = with_token(url).expect("an address");

@@ -210,7 +210,13 @@ async fn next_text(client: &mut DevTools) -> String {
 
 #[tokio::test]
 async fn devtools_connection_is_resumed_through_another_process() {
-    let Processes { leader, other, .. } = Processes::start().await;
+    let Processes {
+        leader,
+        other,
+        variables,
+        s3: _s3,
+    } = Processes::start().await;
+    let third = leader.beside(&FLEET, variables).await;
     let (agent, _) = join(&other, Start::headless()).await;
     let browser = other.browser(json!({})).await;
     let mut client = connect_resumable(&leader, &browser, "resume=new").await;
@@ -225,8 +231,14 @@ async fn devtools_connection_is_resumed_through_another_process() {
     assert_eq!(resumed["received"], 1);
     client.send(Message::text(version(2))).await.unwrap();
     assert!(next_text(&mut client).await.starts_with(r#"2 {"id":2,"#));
-    agent.stop().await;
+    // The other one stops in an orderly way.
     other.finish().await;
+    let query = query.replace("received=1", "received=2");
+    let mut client = connect_resumable(&third, &browser, &query).await;
+    let resumed: Value = serde_json::from_str(&next_text(&mut client).await).unwrap();
+    assert_eq!(resumed["received"], 2);
+    agent.stop().await;
+    third.finish().await;
 }
 
 #[tokio::test]

@@ -223,15 +223,15 @@ async fn messages_are_acknowledged_and_wait_for_acknowledgements() {
         client.call(evaluate(id, &session, large)).await;
     }
     client.reply(40).await;
-    let held = client.received;
+    // The next one comes after the ping, which is answered.
+    assert!(client.socket.next_is_ping().await);
+    // What a client has received when it resumes counts as acknowledged.
+    let sent = client.sent;
+    client = client.lose().resume(&agent, sent).await;
     for id in 41..53 {
-        if id == 41 {
-            let ack = format!("ack {held}");
-            client.socket.send_text(ack).await;
-        }
-        let acknowledged = client.received;
         client.reply(id).await;
-        client.socket.send_text(format!("ack {acknowledged}")).await;
+        let ack = format!("ack {}", client.received);
+        client.socket.send_text(ack).await;
     }
     client.socket.close().await;
     agent.stop().await;
@@ -251,11 +251,9 @@ async fn connection_that_cannot_be_resumed_is_never_a_new_one() {
 
     let mut client = Resumable::connect(&agent).await;
     attach(&mut client).await;
-    // Messages that were not sent, and messages that were acknowledged.
+    // Messages that were not sent, and messages that were acknowledged. The client stays connected.
     let beyond = format!("resume={}&received=1000", client.id);
     assert_eq!(close_code(open(&agent, &beyond).await).await, NOT_RESUMABLE);
-    let sent = client.sent;
-    let mut client = client.lose().resume(&agent, sent).await;
     let ack = format!("ack {}", client.received);
     client.socket.send_text(ack).await;
     client
@@ -265,8 +263,25 @@ async fn connection_that_cannot_be_resumed_is_never_a_new_one() {
     let before = format!("resume={}&received=0", client.id);
     assert_eq!(close_code(open(&agent, &before).await).await, NOT_RESUMABLE);
 
+    client
+        .call(json!({"id": 10, "method": "Browser.getVersion"}))
+        .await;
+    client.reply(10).await;
+
     // The time is over.
     let lost = client.lose();
+    clients(&agent, 0.0).await;
+    lost.is_refused(&agent, NOT_RESUMABLE).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn connection_that_was_not_used_ends_with_its_websocket() {
+    let agent = Start::headless()
+        .with(["--cdp-resume-seconds", "300"])
+        .ready()
+        .await;
+    let lost = Resumable::connect(&agent).await.lose();
     clients(&agent, 0.0).await;
     lost.is_refused(&agent, NOT_RESUMABLE).await;
     agent.stop().await;
@@ -309,7 +324,8 @@ async fn second_websocket_takes_the_connection_over() {
 #[tokio::test]
 async fn client_learns_that_chromium_has_restarted_meanwhile() {
     let agent = Start::headless().ready().await;
-    let client = Resumable::connect(&agent).await;
+    let mut client = Resumable::connect(&agent).await;
+    attach(&mut client).await;
     let lost = client.lose();
     let pid = agent.chromium_number("pid").await;
     processes::signal(u32::try_from(pid).unwrap(), Signal::SIGKILL);
@@ -318,8 +334,10 @@ async fn client_learns_that_chromium_has_restarted_meanwhile() {
             chromium["state"] == "running" && chromium["pid"] != pid
         })
         .await;
+    // Its slot is free, and the reason is repeated.
+    clients(&agent, 0.0).await;
     lost.is_refused(&agent, 4001).await;
-    lost.is_refused(&agent, NOT_RESUMABLE).await;
+    lost.is_refused(&agent, 4001).await;
     agent.stop().await;
 }
 
@@ -329,6 +347,7 @@ async fn invalid_message_ends_the_connection() {
     for message in [
         "hello",
         "{}",
+        "0 {}",
         "2 {\"id\":1,\"method\":\"Browser.getVersion\"}",
         "-1 {}",
         "ack 1",
@@ -337,8 +356,9 @@ async fn invalid_message_ends_the_connection() {
         client.socket.send_text(message.to_owned()).await;
         let query = client.query();
         assert_eq!(close_code(client.socket).await, 1008, "{message}");
+        // The client learns why, in case that it missed the Close frame.
         let code = close_code(open(&agent, &query).await).await;
-        assert_eq!(code, NOT_RESUMABLE, "{message}");
+        assert_eq!(code, 1008, "{message}");
     }
     let mut client = Resumable::connect(&agent).await;
     client.socket.send_bytes(b"1 {}".to_vec()).await;
@@ -349,22 +369,35 @@ async fn invalid_message_ends_the_connection() {
 #[tokio::test]
 async fn invalid_request_is_rejected() {
     let agent = Start::headless().ready().await;
-    for query in [
-        "resume=yes",
-        "resume=",
-        "resume=new&received=1",
-        "received=1",
-        "resume=00000000000000000000000000000000",
-        "resume=00000000000000000000000000000000&received=-1",
-        "resume=0000000000000000000000000000000G&received=1",
+    for (query, reason) in [
+        ("resume=yes", "must be `new` or the id"),
+        ("resume=", "must be `new` or the id"),
+        ("resume=new&received=1", "`received` belongs to the id"),
+        ("received=1", "`received` belongs to the id"),
+        (
+            "resume=00000000000000000000000000000000",
+            "`received` belongs to the id",
+        ),
+        (
+            "resume=00000000000000000000000000000000&received=-1",
+            "must be the number of a message",
+        ),
+        (
+            "resume=0000000000000000000000000000000G&received=1",
+            "must be `new` or the id",
+        ),
     ] {
-        let request = agent.get(&format!("/cdp?{query}"));
-        let (status, answer) = agent.answer(request).await;
-        assert_eq!(status, 400, "{query}: {answer}");
+        let url = agent.ws_url(&format!("/cdp?{query}"));
+        let body = Client::refused_with_protocol(&url, PROTOCOL).await;
+        assert!(body.contains(reason), "{query}: {body}");
     }
     // Without the subprotocol.
     let url = agent.ws_url("/cdp?resume=new");
-    assert!(Client::try_connect(&url).await.is_err());
+    let body = Client::refused_with_protocol(&url, "other").await;
+    assert!(
+        body.contains("needs the subprotocol berth.resume.v1"),
+        "{body}"
+    );
     clients(&agent, 0.0).await;
     agent.stop().await;
 }

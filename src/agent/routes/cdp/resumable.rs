@@ -3,11 +3,21 @@
 use axum::{extract::Request, response::Response};
 use http::{HeaderMap, HeaderValue, header::SEC_WEBSOCKET_PROTOCOL};
 
-use super::{CdpConnector, socket::LIMITS};
+use super::{
+    CdpConnector,
+    socket::{LIMITS as PLAIN_LIMITS, MAX_COMMAND},
+};
 use crate::{
     api::devtools::{RESUME_PROTOCOL, ResumeId},
-    http::{ApiError, ApiResult, accept_websocket, is_websocket_upgrade},
+    http::{ApiError, ApiResult, WebSocketLimits, accept_websocket, is_websocket_upgrade},
     system::cdp::multiplexer::Endpoint,
+};
+
+/// The longest number of a message, and the space after it.
+const MAX_NUMBER: usize = 21;
+const LIMITS: WebSocketLimits = WebSocketLimits {
+    max_message: MAX_COMMAND + MAX_NUMBER,
+    ..PLAIN_LIMITS
 };
 
 impl CdpConnector {

@@ -36,7 +36,7 @@ const BURST_GAP: Duration = Duration::from_micros(40);
 /// The time for a client that is closing its connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest command, as long as Chromium accepts over a WebSocket.
-const MAX_COMMAND: usize = 100 << 20;
+pub(super) const MAX_COMMAND: usize = 100 << 20;
 pub(super) const LIMITS: WebSocketLimits = WebSocketLimits {
     max_message: MAX_COMMAND,
     read_buffer: 32 << 10,

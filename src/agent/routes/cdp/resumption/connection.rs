@@ -2,16 +2,19 @@
 
 use std::{
     future::pending,
+    pin::pin,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::Duration,
 };
 
 use axum::extract::ws::{Message, Utf8Bytes, close_code};
+use bytes::Bytes;
 use futures::{Sink, SinkExt, Stream, StreamExt};
+use metrics::counter;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, mpsc},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout},
 };
 
 use super::{
@@ -21,7 +24,10 @@ use super::{
     not_resumable,
 };
 use crate::{
-    agent::cdp_clients::{CdpClients, ClientPermit},
+    agent::{
+        cdp_clients::{CdpClients, ClientPermit},
+        routes::cdp::socket::MAX_COMMAND,
+    },
     api::devtools::ResumeId,
     http::{CloseCode, CloseReason, close_gracefully},
     shutdown::Shutdown,
@@ -32,6 +38,10 @@ use crate::{
 const ACK_MESSAGES: u64 = 32;
 /// The bytes of them after which they are acknowledged.
 const ACK_BYTES: usize = 256 << 10;
+/// The interval of pings, which a client answers.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// The time without a sign of the client after which its WebSocket is lost.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(25);
 /// The time for a client that is closing its WebSocket.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -64,8 +74,10 @@ enum Outcome {
     Lost,
     /// The client has resumed the connection with another WebSocket.
     Replaced(Box<Attachment>),
-    /// The connection has ended. The reason is for the client, unless it has closed the WebSocket.
-    Ended(Option<CloseReason>),
+    /// The client has closed the connection.
+    Closed,
+    /// The connection has ended for this reason.
+    Ended(CloseReason),
 }
 
 impl Connection {
@@ -94,71 +106,62 @@ impl Connection {
         }
     }
 
-    /// Serves the client on one WebSocket after the other until the connection ends.
-    pub(super) async fn run(mut self, mut attachments: mpsc::Receiver<Attachment>) {
-        let mut next = attachments.recv().await;
-        while let Some(attachment) = next.take() {
-            next = match self.serve(attachment, &mut attachments).await {
-                Outcome::Replaced(attachment) => Some(*attachment),
+    /// Serves the client on one WebSocket after the other until the connection ends. Returns the
+    /// reason for a client that comes back, if there is one.
+    pub(super) async fn run(
+        mut self,
+        attachments: &mut mpsc::Receiver<Attachment>,
+    ) -> Option<CloseReason> {
+        let mut attachment = attachments.recv().await?;
+        loop {
+            attachment = match self.serve(attachment, attachments).await {
+                Outcome::Replaced(attachment) => *attachment,
+                Outcome::Lost if self.is_unused() => return None,
                 Outcome::Lost => {
                     tracing::debug!(connection = ?self.id, "DevTools client lost");
-                    self.wait(&mut attachments).await
+                    match self.wait(attachments).await {
+                        Outcome::Replaced(attachment) => *attachment,
+                        Outcome::Ended(reason) => return Some(reason),
+                        Outcome::Lost | Outcome::Closed => return None,
+                    }
                 }
-                Outcome::Ended(_) => None,
+                Outcome::Closed => return None,
+                Outcome::Ended(reason) => return Some(reason),
             };
         }
     }
 
-    /// Serves the client on a WebSocket.
+    /// Whether the client has sent nothing. Then it may not even have received the id.
+    fn is_unused(&self) -> bool {
+        self.exchange.received.load(Relaxed) == 0
+    }
+
+    /// Serves the client on a WebSocket that is accepted.
     async fn serve(
         &mut self,
         attachment: Attachment,
         attachments: &mut mpsc::Receiver<Attachment>,
     ) -> Outcome {
-        let received = attachment.received;
-        if !self.exchange.log.lock().can_resume_after(received) {
-            let reason = "messages after the last one received are not there";
-            self.shutdown
-                .spawn_connection(close(attachment, not_resumable(reason)));
+        let Attachment {
+            socket,
+            received,
+            _in_use,
+        } = attachment;
+        // What the client has received it needs no more.
+        let acknowledged = self.exchange.log.lock().acknowledge(received);
+        if acknowledged.is_err() {
             return Outcome::Lost;
         }
-        let Attachment {
-            socket, _in_use, ..
-        } = attachment;
         let (mut to_client, mut from_client) = socket.split();
-        let outcome = {
-            let too_slow = self.receiver.too_slow();
-            let greeting = self.greeting();
-            let sending = send(
-                &mut self.receiver,
-                &self.exchange,
-                (greeting, received),
-                &mut to_client,
-            );
-            tokio::select! {
-                biased;
-                () = self.shutdown.requested() => {
-                    Outcome::Ended(Some(CloseReason::of_shutdown(&self.shutdown)))
-                }
-                reason = self.clients.wait_until_gone(self.generation) => {
-                    let reason = CloseReason::new(CloseCode::BrowserRestarted, reason);
-                    Outcome::Ended(Some(reason))
-                }
-                () = too_slow.cancelled() => Outcome::Ended(Some(too_slow_reason())),
-                Some(attachment) = attachments.recv() => Outcome::Replaced(Box::new(attachment)),
-                outcome = receive(&mut from_client, &self.exchange) => outcome,
-                end = sending => match end {
-                    Some(end) => Outcome::Ended(Some(self.reason_of(end).await)),
-                    None => Outcome::Lost,
-                },
-            }
-        };
+        let outcome = self
+            .exchange_messages(received, (&mut to_client, &mut from_client), attachments)
+            .await;
         let reason = match &outcome {
-            Outcome::Lost | Outcome::Ended(None) => return outcome,
+            Outcome::Lost | Outcome::Closed => return outcome,
             Outcome::Replaced(_) => {
                 CloseReason::new(CloseCode::TakenOver, "the client has resumed elsewhere")
             }
-            Outcome::Ended(Some(reason)) => reason.clone(),
+            Outcome::Ended(reason) => reason.clone(),
         };
         self.shutdown.spawn_connection(async move {
             let _in_use = _in_use;
@@ -167,53 +170,107 @@ impl Connection {
         outcome
     }
 
-    /// Waits for another WebSocket. Returns `None` if the connection ends meanwhile.
-    async fn wait(&mut self, attachments: &mut mpsc::Receiver<Attachment>) -> Option<Attachment> {
+    /// Passes messages on in both directions. `received` is the number of the last message that the
+    /// client has.
+    async fn exchange_messages(
+        &mut self,
+        received: u64,
+        (to_client, from_client): (
+            &mut (impl Sink<Message> + Unpin),
+            &mut (impl Stream<Item = Result<Message, axum::Error>> + Unpin),
+        ),
+        attachments: &mut mpsc::Receiver<Attachment>,
+    ) -> Outcome {
+        let too_slow = self.receiver.too_slow();
+        let first = (self.greeting(), received);
+        let (exchange, clients) = (&self.exchange, self.clients.clone());
+        let mut sending = pin!(send(&mut self.receiver, exchange, first, to_client));
+        let mut receiving = pin!(receive(from_client, exchange));
+        let end = loop {
+            tokio::select! {
+                            biased;
+                            () = self.shutdown.requested() => {
+                                return Outcome::Ended(CloseReason::of_shutdown(&self.shutdown));
+                            }
+                            reason = clients.wait_until_gone(self.generation) => {
+                                return Outcome::Ended(CloseReason::new(CloseCode::BrowserRestarted, reason));
+                            }
+                            () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
+                            Some(attachment) = attachments.recv() => {
+                                if let Some(outcome) = exchange.accept(attachment, &self.shutdown) {
+             return outcome;
+            }
+                            }
+                            outcome = &mut receiving => return outcome,
+                            end = &mut sending => match end {
+                                Some(end) => break end,
+                                // It may have sent a Close frame before.
+                                None => {
+                                    let outcome = timeout(CLOSE_TIMEOUT, receiving).await;
+                                    return outcome.unwrap_or(Outcome::Lost);
+                                }
+                            },
+                        }
+        };
+        Outcome::Ended(reason_of(end, &clients, self.generation).await)
+    }
+
+    /// Waits for another WebSocket.
+    async fn wait(&mut self, attachments: &mut mpsc::Receiver<Attachment>) -> Outcome {
         let deadline = Instant::now() + self.window;
         let too_slow = self.receiver.too_slow();
-        let end = loop {
+        loop {
             let has_room = self.exchange.log.lock().has_room();
             tokio::select! {
-                biased;
-                () = self.shutdown.requested() => return None,
-                () = sleep_until(deadline) => return None,
-                attachment = attachments.recv() => return attachment,
-                reason = self.clients.wait_until_gone(self.generation) => {
-                    break CloseReason::new(CloseCode::BrowserRestarted, reason);
-                }
-                () = too_slow.cancelled() => break too_slow_reason(),
-                message = self.receiver.next(), if has_room => match message {
-                    Ok(message) => self.exchange.log.lock().push(message),
-                    Err(end) => break self.reason_of(end).await,
-                },
+                            biased;
+                            () = self.shutdown.requested() => return Outcome::Lost,
+                            () = sleep_until(deadline) => return Outcome::Lost,
+                            Some(attachment) = attachments.recv() => {
+                                if let Some(outcome) = self.exchange.accept(attachment, &self.shutdown) {
+             return outcome;
             }
-        };
-        // A client that comes back in time gets the reason.
-        let shutdown = self.shutdown.clone();
-        tokio::select! {
-            () = shutdown.requested() => {}
-            () = sleep_until(deadline) => {}
-            Some(attachment) = attachments.recv() => {
-                self.shutdown.spawn_connection(close(attachment, end));
-            }
+                            }
+                            reason = self.clients.wait_until_gone(self.generation) => {
+                                return Outcome::Ended(CloseReason::new(CloseCode::BrowserRestarted, reason));
+                            }
+                            () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
+                            message = self.receiver.next(), if has_room => match message {
+                                Ok(message) => self.exchange.log.lock().push(message),
+                                Err(end) => {
+                                    let reason = reason_of(end, &self.clients, self.generation).await;
+                                    return Outcome::Ended(reason);
+                                }
+                            },
+                        }
         }
-        None
     }
 
     fn greeting(&self) -> String {
         let received = self.exchange.received.load(Relaxed);
         greeting(self.id, received, self.window.as_secs())
     }
+}
 
-    async fn reason_of(&self, end: End) -> CloseReason {
-        match end {
-            End::BrowserGone => {
-                let reason = self.clients.wait_until_gone(self.generation).await;
-                CloseReason::new(CloseCode::BrowserRestarted, reason)
-            }
-            End::TargetGone => CloseReason::new(CloseCode::Done, "the tab was closed"),
-            End::TooSlow => too_slow_reason(),
+impl Exchange {
+    /// Takes a WebSocket if the connection can be resumed with it, and closes it otherwise.
+    fn accept(&self, attachment: Attachment, shutdown: &Shutdown) -> Option<Outcome> {
+        if self.log.lock().can_resume_after(attachment.received) {
+            return Some(Outcome::Replaced(Box::new(attachment)));
         }
+        let reason = not_resumable("messages after the last one received are not there");
+        shutdown.spawn_connection(close(attachment, reason));
+        None
+    }
+}
+
+async fn reason_of(end: End, clients: &CdpClients, generation: u64) -> CloseReason {
+    match end {
+        End::BrowserGone => {
+            let reason = clients.wait_until_gone(generation).await;
+            CloseReason::new(CloseCode::BrowserRestarted, reason)
+        }
+        End::TargetGone => CloseReason::new(CloseCode::Done, "the tab was closed"),
+        End::TooSlow => too_slow_reason(),
     }
 }
 
@@ -229,7 +286,10 @@ async fn receive(
 ) -> Outcome {
     let mut unacknowledged = (0, 0);
     loop {
-        let text = match client.next().await {
+        let Ok(next) = timeout(SILENCE_TIMEOUT, client.next()).await else {
+            return Outcome::Lost;
+        };
+        let text = match next {
             Some(Ok(Message::Text(text))) => text,
             Some(Ok(Message::Binary(_))) => {
                 return invalid("a binary message is not of this protocol");
@@ -239,11 +299,13 @@ async fn receive(
                 // The next read sends the reply.
                 let _ = timeout(CLOSE_TIMEOUT, client.next()).await;
                 return match frame.map_or(close_code::NORMAL, |frame| frame.code) {
-                    close_code::NORMAL | close_code::STATUS => Outcome::Ended(None),
+                    close_code::NORMAL | close_code::STATUS => Outcome::Closed,
                     _ => Outcome::Lost,
                 };
             }
-            Some(Err(_)) | None => return Outcome::Lost,
+            Some(Err(error)) if is_of_connection(&error) => return Outcome::Lost,
+            Some(Err(_)) => return invalid("the message is too long or no text"),
+            None => return Outcome::Lost,
         };
         let received = exchange.received.load(Relaxed);
         match ClientFrame::parse(&text) {
@@ -253,6 +315,9 @@ async fn receive(
                     return invalid("the acknowledged message was not sent");
                 }
                 exchange.changed.notify_one();
+            }
+            Some(ClientFrame::Message(_, message)) if message.len() > MAX_COMMAND => {
+                return invalid("the message is too long");
             }
             // Sent again: it has arrived before.
             Some(ClientFrame::Message(number, _)) if number <= received => {}
@@ -265,6 +330,9 @@ async fn receive(
                     return pending().await;
                 }
                 exchange.received.store(number, Relaxed);
+                counter!("berth_cdp_messages_total", "to" => "chromium").increment(1);
+                counter!("berth_cdp_bytes_total", "to" => "chromium")
+                    .increment(message.len() as u64);
                 unacknowledged = (unacknowledged.0 + 1, unacknowledged.1 + message.len());
                 if unacknowledged.0 >= ACK_MESSAGES || unacknowledged.1 >= ACK_BYTES {
                     unacknowledged = (0, 0);
@@ -276,9 +344,21 @@ async fn receive(
     }
 }
 
+/// Whether an error is one of the connection, not of what the client has sent.
+fn is_of_connection(error: &axum::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    // The peer has ended the connection without a Close frame.
+    error.to_string().contains("without closing handshake")
+}
+
 fn invalid(reason: &str) -> Outcome {
-    let reason = CloseReason::new(CloseCode::InvalidMessage, reason);
-    Outcome::Ended(Some(reason))
+    Outcome::Ended(CloseReason::new(CloseCode::InvalidMessage, reason))
 }
 
 /// Sends the greeting, and then the messages after the number `last`, until the connection to
@@ -290,6 +370,8 @@ async fn send(
     client: &mut (impl Sink<Message> + Unpin),
 ) -> Option<End> {
     client.feed(Message::text(greeting)).await.ok()?;
+    let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         while let Some(message) = next_ready(receiver, exchange, last) {
             last += 1;
@@ -305,6 +387,7 @@ async fn send(
         let has_room = exchange.log.lock().has_room();
         tokio::select! {
             () = exchange.changed.notified() => {}
+            _ = ping.tick() => client.feed(Message::Ping(Bytes::new())).await.ok()?,
             message = receiver.next(), if has_room => match message {
                 Ok(message) => exchange.log.lock().push(message),
                 Err(end) => return Some(end),
@@ -314,10 +397,10 @@ async fn send(
 }
 
 /// Returns the message after the number `last`, if there is one already.
-fn next_ready(receiver: &mut CdpReceiver, exchange: &Exchange, last: u64) -> Option<bytes::Bytes> {
+fn next_ready(receiver: &mut CdpReceiver, exchange: &Exchange, last: u64) -> Option<Bytes> {
     let mut log = exchange.log.lock();
     if log.after(last).is_none() && log.has_room() {
         log.push(receiver.next_ready()?);
     }
-    log.after(last).cloned()
+    log.send_after(last)
 }

@@ -24,7 +24,10 @@ impl<'a> ClientFrame<'a> {
         let (first, rest) = text.split_once(' ')?;
         match first {
             "ack" => Some(ClientFrame::Ack(number(rest)?)),
-            first => Some(ClientFrame::Message(number(first)?, rest)),
+            first => {
+                let number = number(first).filter(|number| *number > 0)?;
+                Some(ClientFrame::Message(number, rest))
+            }
         }
     }
 }
@@ -81,6 +84,7 @@ mod tests {
             "",
             "1",
             "{}",
+            "0 {}",
             "-1 {}",
             "+1 {}",
             "01 {}",

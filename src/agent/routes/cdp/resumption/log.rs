@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use metrics::counter;
 
 /// The bytes beyond which no further message is taken from Chromium's queue until the client
 /// acknowledges some.
@@ -15,6 +16,8 @@ const MAX_MESSAGES: usize = 16_384;
 pub(super) struct Log {
     /// The number of the last acknowledged message.
     acknowledged: u64,
+    /// The number of the last message that was sent.
+    sent: u64,
     /// The messages after it.
     messages: VecDeque<Bytes>,
     bytes: usize,
@@ -41,14 +44,24 @@ impl Log {
         self.messages.get(usize::try_from(index).ok()?)
     }
 
-    /// Whether all messages after the one with this number are here.
+    /// Returns the message with the number after `number`, which is sent now.
+    pub(super) fn send_after(&mut self, number: u64) -> Option<Bytes> {
+        let message = self.after(number).cloned()?;
+        self.sent = self.sent.max(number + 1);
+        counter!("berth_cdp_messages_total", "to" => "client").increment(1);
+        counter!("berth_cdp_bytes_total", "to" => "client").increment(message.len() as u64);
+        Some(message)
+    }
+
+    /// Whether the client may have received the message with this number, and all after it are
+    /// here.
     pub(super) fn can_resume_after(&self, number: u64) -> bool {
-        (self.acknowledged..=self.last()).contains(&number)
+        (self.acknowledged..=self.sent).contains(&number)
     }
 
     /// Removes the messages up to a number. One that was acknowledged before has no effect.
     pub(super) fn acknowledge(&mut self, number: u64) -> Result<(), NotSent> {
-        if number > self.last() {
+        if number > self.sent {
             return Err(NotSent);
         }
         while self.acknowledged < number {
@@ -57,10 +70,6 @@ impl Log {
             self.acknowledged += 1;
         }
         Ok(())
-    }
-
-    fn last(&self) -> u64 {
-        self.acknowledged + self.messages.len() as u64
     }
 }
 
@@ -82,6 +91,11 @@ mod tests {
         assert_eq!(log.after(0).unwrap(), "a");
         assert_eq!(log.after(2).unwrap(), "c");
         assert_eq!(log.after(3), None);
+        assert_eq!(log.acknowledge(1), Err(NotSent));
+        assert!(!log.can_resume_after(1));
+        for number in 0..3 {
+            assert_eq!(log.send_after(number).as_ref(), log.after(number));
+        }
         log.acknowledge(2).unwrap();
         log.acknowledge(1).unwrap();
         assert_eq!((log.after(0), log.after(1)), (None, None));
@@ -99,6 +113,7 @@ mod tests {
         let mut log = Log::default();
         log.push(vec![0; MAX_BYTES].into());
         assert!(!log.has_room());
+        log.send_after(0).unwrap();
         log.acknowledge(1).unwrap();
         assert!(log.has_room());
         for _ in 0..MAX_MESSAGES {

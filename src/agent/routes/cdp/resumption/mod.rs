@@ -26,7 +26,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use axum::extract::ws::WebSocket;
 use futures::StreamExt;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, sleep_until},
+};
 
 use self::connection::Connection;
 use crate::{
@@ -93,16 +96,26 @@ impl ResumableConnections {
     /// Starts a connection with its first WebSocket, and returns when that is no longer used.
     pub(super) async fn start(&self, opened: OpenedConnection, socket: WebSocket) {
         let id = ResumeId::random();
-        let (sender, attachments) = mpsc::channel(MAX_WAITING);
+        let (sender, mut attachments) = mpsc::channel(MAX_WAITING);
         self.attachments.lock().insert(id, sender);
         let registration = Registration {
             id,
             attachments: self.attachments.clone(),
         };
-        let connection = Connection::new(id, opened, self.window, self.shutdown.clone());
+        let (window, shutdown) = (self.window, self.shutdown.clone());
+        let connection = Connection::new(id, opened, window, shutdown.clone());
         self.shutdown.spawn_connection(async move {
-            let _registration = registration;
-            connection.run(attachments).await;
+            let end = connection.run(&mut attachments).await;
+            if let Some(end) = &end {
+                repeat(end, &mut attachments, window, &shutdown).await;
+            }
+            drop(registration);
+            // A client that has come at the last moment.
+            let end = end.unwrap_or_else(|| not_resumable("the connection has ended"));
+            attachments.close();
+            while let Some(attachment) = attachments.recv().await {
+                close(attachment, end.clone()).await;
+            }
         });
         self.resume(id, 0, socket).await;
     }
@@ -128,6 +141,26 @@ impl ResumableConnections {
             Some(attachment) => close(attachment, not_resumable("no such connection")).await,
             // An error: the sender was dropped, as it always is.
             None => drop(not_in_use.await),
+        }
+    }
+}
+
+/// Answers clients that come back in time with the reason of the end.
+async fn repeat(
+    end: &CloseReason,
+    attachments: &mut mpsc::Receiver<Attachment>,
+    window: Duration,
+    shutdown: &Shutdown,
+) {
+    let deadline = Instant::now() + window;
+    loop {
+        tokio::select! {
+            () = shutdown.requested() => return,
+            () = sleep_until(deadline) => return,
+            attachment = attachments.recv() => match attachment {
+                Some(attachment) => drop(shutdown.spawn_connection(close(attachment, end.clone()))),
+                None => return,
+            },
         }
     }
 }
