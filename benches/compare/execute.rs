@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{
     figures::{Figures, Samples},
@@ -19,6 +19,11 @@ const FRESH: &str = "fresh Node process";
 const PACE: Duration = Duration::from_millis(100);
 /// The number of clients that call at once.
 const CLIENTS: usize = 8;
+/// A script that has used the page and waits.
+const WAITING: &str =
+    "await page.title(); await new Promise(resolve => setTimeout(resolve, 3000)); return 1";
+/// The time in which all of these wait.
+const SETTLED: Duration = Duration::from_secs(2);
 
 struct Work {
     name: &'static str,
@@ -61,6 +66,7 @@ pub async fn measure(figures: &mut Figures, agent: &Agent, site: &Site) -> Resul
     // Calls that use a page would disturb each other, since they use the same one.
     at_once(figures, agent, &daemon, &works[0]).await?;
     memory(figures, agent, &daemon)?;
+    busy_memory(figures, agent, &daemon).await?;
     daemon.stop().await?;
     chromium.stop().await
 }
@@ -205,6 +211,45 @@ fn memory(figures: &mut Figures, agent: &Agent, daemon: &NodeDaemon) -> Result<(
     let (berth, baseline) = (of(&workers, own_mib)?, of(&node, own_mib)?);
     figures.compare(
         "script worker, waiting, its own",
+        "MiB",
+        berth,
+        WARM,
+        baseline,
+    );
+    Ok(())
+}
+
+/// Adds the proportional set sizes of all processes together, while several scripts wait that have
+/// used the page.
+async fn busy_memory(figures: &mut Figures, agent: &Agent, daemon: &NodeDaemon) -> Result<()> {
+    let work = Work {
+        name: "waiting",
+        code: WAITING.into(),
+        expected: json!(1),
+        paced: 0,
+        back_to_back: 0,
+        fresh: 0,
+    };
+    let (mut berth, mut baseline) = (Samples::default(), Samples::default());
+    for (http, samples) in [(&agent.http, &mut berth), (&daemon.http, &mut baseline)] {
+        let clients = (0..CLIENTS).map(|_| call(http, &work));
+        let measured = async {
+            sleep(SETTLED).await;
+            let pids = match std::ptr::eq(http, &daemon.http) {
+                true => vec![daemon.pid()?],
+                false => [vec![agent.pid()?, agent.template()?], agent.workers()?].concat(),
+            };
+            let mut total = 0.0;
+            for pid in pids {
+                total += proportional_mib(pid)?;
+            }
+            Ok(total)
+        };
+        let (total, _) = tokio::try_join!(measured, futures::future::try_join_all(clients))?;
+        samples.add(total);
+    }
+    figures.compare(
+        format!("agent, template and workers, {CLIENTS} scripts running, PSS"),
         "MiB",
         berth,
         WARM,
