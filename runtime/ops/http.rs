@@ -8,7 +8,9 @@ use deno_error::JsErrorBox;
 use serde::{Deserialize, Serialize};
 
 use super::Host;
-use crate::script_protocol::{FromWorker, HttpRequest, HttpResponse, MAX_HTTP_REQUEST};
+use crate::script_protocol::{
+    FromWorker, HttpRequest, HttpResponse, MAX_HTTP_HEAD, MAX_HTTP_REQUEST,
+};
 
 /// A request of the bundle.
 #[derive(Deserialize)]
@@ -17,6 +19,17 @@ pub(crate) struct Request {
     url: String,
     headers: Vec<(String, String)>,
     insecure: bool,
+}
+
+impl Request {
+    /// Returns the most bytes that it has as JSON, where a character may take six.
+    fn json_length(&self) -> usize {
+        const SYNTAX: usize = 128;
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| name.len() + value.len() + SYNTAX / 6);
+        let text = self.method.len() + self.url.len() + headers.sum::<usize>();
+        text * 6 + SYNTAX
+    }
 }
 
 /// The head of a response, for the bundle.
@@ -56,6 +69,11 @@ pub(crate) fn op_http_send(
     if body.len() > MAX_HTTP_REQUEST {
         let limit = MAX_HTTP_REQUEST >> 20;
         return Err(failed(format!("EFBIG: the body has more than {limit} MiB")));
+    }
+    if request.json_length() > MAX_HTTP_HEAD {
+        let limit = MAX_HTTP_HEAD >> 10;
+        let reason = format!("EFBIG: the URL and the headers have more than {limit} KiB");
+        return Err(failed(reason));
     }
     let host = state.borrow::<Rc<Host>>();
     let id = host.exchanges.borrow_mut().open();

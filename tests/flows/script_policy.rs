@@ -174,6 +174,14 @@ async fn reply_of_100_mib_reaches_the_script() {
     let code = "const text = await page.evaluate(length => 'é'.repeat(length / 2) , 100 << 20); \
         return [text.length, text[0], text.at(-1)]";
     assert_eq!(run(&agent, code).await, json!([50 << 20, "é", "é"]));
+    // Several at once, and events behind them.
+    let code = "const lines = []; page.on('console', message => lines.push(message.text())); \
+        const texts = await Promise.all([1, 2, 3].map(n => page.evaluate(n => { \
+            setTimeout(() => console.log(n)); return `${n}`.repeat(40 << 20) }, n))); \
+        while (lines.length < 3) await page.waitForEvent('console'); \
+        return [texts.map(text => text.length), lines]";
+    let expected = json!([[40 << 20, 40 << 20, 40 << 20], ["1", "2", "3"]]);
+    assert_eq!(run(&agent, code).await, expected);
     agent.stop().await;
 }
 

@@ -20,7 +20,7 @@ use axum::{
 use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::StreamExt;
 use nix::unistd::Uid;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     net::TcpListener,
     sync::{
@@ -34,7 +34,7 @@ use crate::support::{
     canary_site::CanarySite,
     dev::Dev,
     scripts::{error_of, execute, result_of},
-    wait::{in_time, until},
+    wait::in_time,
 };
 
 /// A report of the endpoint `/hang`.
@@ -237,6 +237,7 @@ async fn request_has_the_given_method_headers_and_body() {
              await send({{ params: {{ q: 'x y' }}, headers: {{ 'X-Own': 'given' }} }}), \
              await send({{ method: 'DELETE', headers: {{ 'content-length': '7', 'transfer-encoding': 'chunked' }} }}), \
              await send({{}}, '{}/echo'), \
+             await send({{ method: 'POST' }}), \
          ]",
         url.replace("//", "//user:p%40ss@")
     );
@@ -263,6 +264,7 @@ async fn request_has_the_given_method_headers_and_body() {
         ["GET", "/echo?q=x+y", null, null, "given", null, ""],
         ["DELETE", "/echo", null, null, null, null, ""],
         ["GET", "/echo", null, null, null, "Basic dXNlcjpwQHNz", ""],
+        ["POST", "/echo", null, "0", null, null, ""],
     ]);
     assert_eq!(result, expected);
 
@@ -351,6 +353,12 @@ async fn failed_request_names_its_reason() {
     drop(closed);
     let get = |url: &str| format!("page.request.get('{url}')");
     let own_url = agent.url("/health");
+    let with_headers = |headers: &str| {
+        format!(
+            "page.request.get('{}/echo', {{ headers: {headers} }})",
+            site.url
+        )
+    };
     let errors = errors_of(&[
         get(&closed_url),
         get("http://169.254.169.254/latest/meta-data/"),
@@ -372,6 +380,9 @@ async fn failed_request_names_its_reason() {
             "page.request.fetch('{}/echo', {{ method: 'A B' }})",
             site.url
         ),
+        with_headers("{ a: '日本' }"),
+        with_headers("{ a: 'b'.repeat(100 << 10) }"),
+        with_headers("Object.fromEntries(Array.from({ length: 1001 }, (_, i) => ['h' + i, '']))"),
     ]);
     let errors = result_of(&agent, &errors).await;
     let expected = json!([
@@ -386,6 +397,9 @@ async fn failed_request_names_its_reason() {
         "apiRequestContext.get: EINVAL: invalid header `a b`",
         "apiRequestContext.post: EFBIG: the body has more than 32 MiB",
         "apiRequestContext.fetch: EINVAL: invalid method",
+        "apiRequestContext.get: EINVAL: invalid character in the value of a header",
+        "apiRequestContext.get: EFBIG: the URL and the headers have more than 256 KiB",
+        "apiRequestContext.get: EINVAL: more than 1000 headers",
     ]);
     assert_eq!(errors, expected);
     agent.stop().await;
@@ -506,35 +520,6 @@ async fn request_ends_with_its_script() {
     site.reports(Hanging::Ended).await;
     let next = format!("return (await page.request.get('{}/echo')).ok()", site.url);
     assert_eq!(call(next).await["result"], true);
-    agent.stop().await;
-}
-
-#[tokio::test]
-async fn request_of_an_executor_between_calls_is_refused() {
-    let (agent, site) = (agent().await, Site::serve().await);
-    let call = async |code: String| -> Value {
-        let body = json!({"code": code, "executor": "own"});
-        let answer = execute(&agent, body).await;
-        assert_eq!(answer["success"], true, "{answer}");
-        answer["result"].clone()
-    };
-    call(format!(
-        "globalThis.late = []; \
-         setTimeout(() => page.request.post('{}/echo/bytes', {{ data: 'late' }}) \
-             .then(response => late.push(response.status()), error => late.push(error.message)), 50)",
-        site.url
-    ))
-    .await;
-    let late = until("the late request", async || {
-        let late = call("return globalThis.late".to_owned()).await;
-        (late != json!([])).then_some(late)
-    })
-    .await;
-    let text = late[0].to_string();
-    assert!(
-        text.contains("the script that started this call has ended"),
-        "{text}"
-    );
     agent.stop().await;
 }
 

@@ -9,7 +9,8 @@ interface Options {
   method?: string;
   headers?: Record<string, string | string[]>;
   rejectUnauthorized?: boolean;
-  lookup?: unknown;
+  cert?: unknown;
+  pfx?: unknown;
 }
 
 /** Connections are the agent's, so there is nothing to configure or to close. */
@@ -31,6 +32,7 @@ class ClientRequest extends EventEmitter {
     readonly onResponse: (response: IncomingMessage) => void,
   ) {
     super();
+    if (options.cert || options.pfx) throw new Error('client certificates are not available in a script');
   }
 
   write(bytes: Uint8Array) {
@@ -89,8 +91,12 @@ function withoutCredentials(given: URL, headers: Record<string, string | string[
   return { url: url.href, headers: list };
 }
 
-/** Returns a header's value with one character for each byte. Node sends others in this encoding as well. */
-const bytesOf = (value: unknown) => Buffer.from(String(value), 'latin1').toString('latin1');
+/** Returns a header's value, whose characters stand for bytes. */
+function bytesOf(value: unknown): string {
+  const text = String(value);
+  if (/[^\0-\xff]/.test(text)) throw new TypeError('EINVAL: invalid character in the value of a header');
+  return text;
+}
 
 /** The connection, of which only the server's address is known. */
 class Socket extends EventEmitter {

@@ -15,8 +15,16 @@ pub(super) struct Queue<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    items: VecDeque<(T, usize)>,
+    items: VecDeque<(T, Size)>,
     bytes: usize,
+    reply_bytes: usize,
+}
+
+/// The bytes of an item, by what bounds them.
+#[derive(Clone, Copy, Debug)]
+enum Size {
+    Plain(usize),
+    Reply(usize),
 }
 
 impl<T> Default for Queue<T> {
@@ -25,6 +33,7 @@ impl<T> Default for Queue<T> {
             state: Mutex::new(State {
                 items: VecDeque::new(),
                 bytes: 0,
+                reply_bytes: 0,
             }),
             pushed: Notify::new(),
             popped: Notify::new(),
@@ -34,22 +43,39 @@ impl<T> Default for Queue<T> {
 
 impl<T> Queue<T> {
     pub(super) fn push(&self, item: T, bytes: usize) {
+        self.add(item, Size::Plain(bytes));
+    }
+
+    /// Adds a reply to a command, which is counted apart: its sender has asked for it.
+    pub(super) fn push_reply(&self, item: T, bytes: usize) {
+        self.add(item, Size::Reply(bytes));
+    }
+
+    fn add(&self, item: T, size: Size) {
         let mut state = self.state.lock();
-        state.bytes += bytes;
-        state.items.push_back((item, bytes));
+        match size {
+            Size::Plain(bytes) => state.bytes += bytes,
+            Size::Reply(bytes) => state.reply_bytes += bytes,
+        }
+        state.items.push_back((item, size));
         drop(state);
         self.pushed.notify_one();
     }
 
-    /// Returns the number of queued bytes.
+    /// Returns the number of queued bytes, without those of replies.
     pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
+    }
+
+    /// Returns the number of queued bytes of replies.
+    pub(super) fn reply_bytes(&self) -> usize {
+        self.state.lock().reply_bytes
     }
 
     /// Removes and returns all queued items.
     pub(super) fn clear(&self) -> Vec<T> {
         let mut state = self.state.lock();
-        state.bytes = 0;
+        (state.bytes, state.reply_bytes) = (0, 0);
         state.items.drain(..).map(|(item, _)| item).collect()
     }
 
@@ -58,8 +84,11 @@ impl<T> Queue<T> {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some((item, bytes)) = state.items.pop_front() {
-                    state.bytes -= bytes;
+                if let Some((item, size)) = state.items.pop_front() {
+                    match size {
+                        Size::Plain(bytes) => state.bytes -= bytes,
+                        Size::Reply(bytes) => state.reply_bytes -= bytes,
+                    }
                     drop(state);
                     self.popped.notify_one();
                     return item;
@@ -88,13 +117,16 @@ mod tests {
         let queue = Arc::new(Queue::default());
         queue.push("a", 3);
         queue.push("b", 4);
-        assert_eq!(queue.bytes(), 7);
+        queue.push_reply("c", 5);
+        assert_eq!((queue.bytes(), queue.reply_bytes()), (7, 5));
         let waiter = tokio::spawn({
             let queue = queue.clone();
             async move { queue.below(4).await }
         });
         assert_eq!(queue.pop().await, "a");
         assert_eq!(queue.pop().await, "b");
+        assert_eq!(queue.pop().await, "c");
+        assert_eq!(queue.reply_bytes(), 0);
         waiter.await.unwrap();
         assert_eq!(queue.bytes(), 0);
     }

@@ -10,14 +10,15 @@ use http::{
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::Client,
-    rt::{TokioExecutor, TokioTimer},
-};
+use hyper_util::{client::legacy::Client, rt::TokioTimer};
 use nix::unistd::Uid;
 use rustls::ClientConfig;
 use secrecy::zeroize::Zeroizing;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
@@ -32,6 +33,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most idle connections to one host.
 const MAX_IDLE_CONNECTIONS: usize = 8;
+/// The most connections at once.
+const MAX_CONNECTIONS: usize = 1024;
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 3;
 /// The name of this client.
@@ -57,7 +60,7 @@ impl Default for OutboundOptions {
         OutboundOptions {
             policy: AddressPolicy::default(),
             ca_file: None,
-            resolver: Arc::new(SystemResolver),
+            resolver: Arc::new(SystemResolver::default()),
             connect_timeout: CONNECT_TIMEOUT,
             own_address: None,
             socket_user: None,
@@ -73,18 +76,39 @@ impl OutboundOptions {
             connect_timeout: self.connect_timeout,
             own_address: self.own_address,
             socket_user: self.socket_user,
+            slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
         }
     }
 }
 
+/// Spawns the tasks of connections until `end`.
+#[derive(Clone)]
+struct Tasks {
+    end: CancellationToken,
+}
+
+impl<F> hyper::rt::Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        tokio::spawn(self.end.clone().run_until_cancelled_owned(task));
+    }
+}
+
 /// Returns a client with connections of its own.
-pub(super) fn transport(tls: ClientConfig, tcp: CheckedConnector) -> Transport {
+/// Its tasks end with `end`.
+pub(super) fn transport(
+    tls: ClientConfig,
+    tcp: CheckedConnector,
+    end: CancellationToken,
+) -> Transport {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
-    Client::builder(TokioExecutor::new())
+    Client::builder(Tasks { end })
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
@@ -137,7 +161,7 @@ impl OutboundClient {
     /// Fails if the file of authorities cannot be used.
     pub fn new(options: OutboundOptions) -> Result<OutboundClient, OutboundSetupError> {
         let tls = client_config(options.ca_file.as_deref())?;
-        let http = transport(tls, options.into_connector());
+        let http = transport(tls, options.into_connector(), CancellationToken::new());
         Ok(OutboundClient { http })
     }
 

@@ -2,7 +2,8 @@
 
 use std::{
     io,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
@@ -11,10 +12,16 @@ use std::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use http::{Uri, uri::Scheme};
-use hyper_util::rt::TokioIo;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection},
+    rt::TokioIo,
+};
 use nix::unistd::{Uid, geteuid, setfsuid};
 use tokio::{
-    net::{TcpSocket, TcpStream, lookup_host},
+    net::{TcpSocket, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::spawn_blocking,
     time::timeout,
 };
 use tower::Service;
@@ -27,6 +34,9 @@ use super::{
 /// The most addresses of a name that are considered. Each has an equal share of the time.
 const MAX_ADDRESSES: usize = 4;
 
+/// The most lookups at once.
+const MAX_LOOKUPS: usize = 16;
+
 /// Resolves the names of hosts.
 #[async_trait]
 pub trait HostResolver: Send + Sync {
@@ -34,15 +44,82 @@ pub trait HostResolver: Send + Sync {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The resolver of the system.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemResolver;
+/// The resolver of the system. Clones share its bound.
+#[derive(Debug, Clone)]
+pub struct SystemResolver {
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for SystemResolver {
+    fn default() -> Self {
+        SystemResolver {
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
+    }
+}
 
 #[async_trait]
 impl HostResolver for SystemResolver {
     async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        let addresses = lookup_host((host, 0)).await?;
-        Ok(addresses.map(|address| address.ip()).collect())
+        let permit = self.lookups.clone().acquire_owned().await;
+        let permit = permit.map_err(io::Error::other)?;
+        let host = host.to_owned();
+        let lookup = spawn_blocking(move || {
+            // A lookup cannot be cancelled: it occupies its thread after its request has ended.
+            let _permit = permit;
+            let addresses = (host.as_str(), 0).to_socket_addrs()?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        });
+        lookup.await.map_err(io::Error::other)?
+    }
+}
+
+/// A connection, and its part of the bound.
+pub(super) struct CountedStream {
+    stream: TokioIo<TcpStream>,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl CountedStream {
+    fn new(stream: TcpStream, slot: OwnedSemaphorePermit) -> Self {
+        CountedStream {
+            stream: TokioIo::new(stream),
+            _slot: slot,
+        }
+    }
+}
+
+impl Connection for CountedStream {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}
+
+impl Read for CountedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl Write for CountedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -57,10 +134,12 @@ pub(super) struct CheckedConnector {
     pub(super) own_address: Option<SocketAddr>,
     /// The owner of the sockets, if not the user of this program.
     pub(super) socket_user: Option<Uid>,
+    /// Bounds the connections.
+    pub(super) slots: Arc<Semaphore>,
 }
 
 impl Service<Uri> for CheckedConnector {
-    type Response = TokioIo<TcpStream>;
+    type Response = CountedStream;
     type Error = OutboundError;
     type Future = BoxFuture<'static, Result<Self::Response, OutboundError>>;
 
@@ -82,8 +161,12 @@ impl Service<Uri> for CheckedConnector {
 }
 
 impl CheckedConnector {
-    async fn connect(&self, uri: &Uri) -> Result<TokioIo<TcpStream>, OutboundError> {
+    async fn connect(&self, uri: &Uri) -> Result<CountedStream, OutboundError> {
         let host = uri.host().ok_or(OutboundError::InvalidUrl)?;
+        let slot = self.slots.clone().acquire_owned().await;
+        let slot = slot.map_err(|_| OutboundError::Interrupted {
+            host: host.to_owned(),
+        })?;
         let (encryption, default_port) = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTPS => (Encryption::Tls, 443),
             _ => (Encryption::None, 80),
@@ -100,10 +183,15 @@ impl CheckedConnector {
         for address in addresses {
             let connecting = self.open(SocketAddr::new(address, port));
             match timeout(share, connecting).await {
+                Ok(Ok(stream)) if self.leads_to_itself(&stream, port) => {
+                    return Err(OutboundError::OwnAddress {
+                        host: host.to_owned(),
+                    });
+                }
                 Ok(Ok(stream)) => {
                     // Only an optimization.
                     let _ = stream.set_nodelay(true);
-                    return Ok(TokioIo::new(stream));
+                    return Ok(CountedStream::new(stream, slot));
                 }
                 Ok(Err(error)) => reason = error.kind(),
                 Err(_) => reason = io::ErrorKind::TimedOut,
@@ -136,12 +224,20 @@ impl CheckedConnector {
         }
     }
 
-    /// Whether this program itself listens at an address.
+    /// Whether this program itself listens at an address, as far as that shows in the address.
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
         self.own_address.is_some_and(|own| {
-            own.port() == port
-                && (own.ip() == address || own.ip().is_unspecified() || address.is_loopback())
+            let is_own = own.ip().to_canonical() == address;
+            own.port() == port && (is_own || address.is_loopback() || address.is_unspecified())
         })
+    }
+
+    /// Whether a connection leads to this program, which may listen at all addresses.
+    fn leads_to_itself(&self, stream: &TcpStream, port: u16) -> bool {
+        let has_own_port = self.own_address.is_some_and(|own| own.port() == port);
+        let addresses = stream.peer_addr().ok().zip(stream.local_addr().ok());
+        has_own_port && addresses.is_none_or(|(peer, local)| peer.ip() == local.ip())
     }
 
     /// Returns the addresses of a host that may be connected to.

@@ -4,13 +4,17 @@ use std::{fmt, path::PathBuf, sync::Arc};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, Method, Request, Response,
+    HeaderMap, HeaderValue, Method, Request, Response,
     header::{CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE},
 };
 use http_body_util::Full;
 use hyper::body::Incoming;
 use rustls::{ClientConfig, client::Resumption};
-use tokio::{sync::OnceCell, task::spawn_blocking};
+use tokio::{
+    sync::{OnceCell, Semaphore},
+    task::spawn_blocking,
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
 use url::Url;
 
 use super::{
@@ -19,6 +23,9 @@ use super::{
     connector::CheckedConnector,
     tls::{accepting_any_certificate, client_config},
 };
+
+/// The most connections of a client with verified certificates, and of one without. More wait.
+const MAX_CONNECTIONS: usize = 64;
 
 /// A request.
 #[derive(Debug)]
@@ -53,6 +60,8 @@ struct Shared {
 pub struct FetchClient {
     verifying: Transport,
     accepting_any: Transport,
+    /// Ends the connections, also those that are being established.
+    _connections: DropGuard,
 }
 
 impl FetchNetwork {
@@ -78,12 +87,18 @@ impl FetchNetwork {
         };
         let mut tls = shared.tls.get_or_try_init(read).await?.clone();
         tls.resumption = Resumption::default();
+        let end = CancellationToken::new();
+        let connect = |tls| {
+            let connector = CheckedConnector {
+                slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+                ..shared.connector.clone()
+            };
+            transport(tls, connector, end.clone())
+        };
         Ok(FetchClient {
-            accepting_any: transport(
-                accepting_any_certificate(tls.clone()),
-                shared.connector.clone(),
-            ),
-            verifying: transport(tls, shared.connector.clone()),
+            accepting_any: connect(accepting_any_certificate(tls.clone())),
+            verifying: connect(tls),
+            _connections: end.drop_guard(),
         })
     }
 }
@@ -107,6 +122,17 @@ impl FetchClient {
             UPGRADE,
         ] {
             headers.remove(name);
+        }
+        let has_no_content = [
+            Method::GET,
+            Method::HEAD,
+            Method::DELETE,
+            Method::OPTIONS,
+            Method::TRACE,
+            Method::CONNECT,
+        ];
+        if body.is_empty() && !has_no_content.contains(&method) {
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;

@@ -35,6 +35,8 @@ pub const MAX_RESULT: usize = 8 << 20;
 /// The most bytes retained of each output stream. A line after them reports dropped output.
 pub const MAX_OUTPUT: usize = 1 << 20;
 
+/// The longest head of a script's HTTP request in bytes: its URL and headers as JSON.
+pub const MAX_HTTP_HEAD: usize = 256 << 10;
 /// The longest body of a script's HTTP request in bytes.
 pub const MAX_HTTP_REQUEST: usize = 32 << 20;
 /// The longest body of a response in bytes, before and after it is decompressed.
@@ -277,7 +279,12 @@ impl Frame for FromWorker {
                     return Err(FrameError::Malformed("incomplete head".to_owned()));
                 }
                 let head = payload.split_to(length);
-                FromWorker::HttpRequest(serde_json::from_slice(&head)?, payload)
+                if head.len() > MAX_HTTP_HEAD || payload.len() > MAX_HTTP_REQUEST {
+                    return Err(FrameError::TooLong(head.len() + payload.len()));
+                }
+                // A copy: the payload is a part of the memory of what was read with it.
+                let body = Bytes::copy_from_slice(&payload);
+                FromWorker::HttpRequest(serde_json::from_slice(&head)?, body)
             }
             8 => FromWorker::HttpCancel(take_number(&mut payload)?),
             other => return Err(FrameError::UnknownKind(other)),

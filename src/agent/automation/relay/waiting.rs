@@ -21,9 +21,11 @@ impl Relay {
     /// Retains a `Target.setAutoAttach` that has targets wait, and returns it as it is sent in the
     /// present phase.
     pub(super) fn retain_auto_attach(&mut self, session: Option<&str>, text: Bytes) -> Bytes {
-        let without_waiting = without_waiting(&text);
-        let retained = without_waiting.is_some() && text.len() <= MAX_RETAINED;
-        let retained = retained.then(|| text.clone());
+        let is_short = text.len() <= MAX_RETAINED;
+        let without_waiting = is_short.then(|| without_waiting(&text)).flatten();
+        // A copy: the text is a part of the memory of what was read with it.
+        let retained = without_waiting.is_some();
+        let retained = retained.then(|| Bytes::copy_from_slice(&text));
         match session {
             None => self.auto_attach_command = retained,
             Some(id) => {

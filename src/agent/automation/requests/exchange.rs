@@ -15,6 +15,9 @@ use crate::system::{
     script::worker::{HttpFailure, HttpRequest, HttpResponse, MAX_HTTP_RESPONSE, ToWorker},
 };
 
+/// The most headers of a request.
+const MAX_HEADERS: usize = 1000;
+
 /// The services and bounds of a request.
 pub(super) struct Exchange {
     pub(super) network: FetchNetwork,
@@ -35,6 +38,8 @@ enum ExchangeError {
     Method,
     #[error("invalid header `{0}`")]
     Header(String),
+    #[error("more than {MAX_HEADERS} headers")]
+    Headers,
     #[error("the connection was closed before the response was complete")]
     Incomplete,
     #[error("the response has more than {} MiB", MAX_HTTP_RESPONSE >> 20)]
@@ -67,7 +72,7 @@ impl ExchangeError {
                 | OutboundError::CrossOriginRedirect
                 | OutboundError::TooManyRedirects { .. } => "EIO",
             },
-            ExchangeError::Method | ExchangeError::Header(_) => "EINVAL",
+            ExchangeError::Method | ExchangeError::Header(_) | ExchangeError::Headers => "EINVAL",
             ExchangeError::Incomplete => "ECONNRESET",
             ExchangeError::TooLarge => "EFBIG",
             ExchangeError::Setup(_) | ExchangeError::WorkerEnded => "EIO",
@@ -134,6 +139,9 @@ fn to_request(request: HttpRequest, body: Bytes) -> Result<FetchRequest, Exchang
         headers,
         insecure,
     } = request;
+    if headers.len() > MAX_HEADERS {
+        return Err(ExchangeError::Headers);
+    }
     let mut parsed = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let header = HeaderName::try_from(&name).ok().zip(header_value(&value));

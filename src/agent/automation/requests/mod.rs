@@ -28,7 +28,7 @@ use crate::{
 const MAX_CONCURRENT: usize = 16;
 /// The most requests of a script that are performed or wait.
 const MAX_PENDING: usize = 256;
-/// The most bytes in the bodies of these requests.
+/// The most bytes of these requests, with their headers.
 const MAX_PENDING_BYTES: usize = 64 << 20;
 /// The most parts of responses that wait for the session.
 const MAX_QUEUED_PARTS: usize = 4;
@@ -61,7 +61,7 @@ pub(super) struct Requests {
 }
 
 struct Pending {
-    body_bytes: usize,
+    size: usize,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -85,7 +85,10 @@ impl Requests {
     /// Fails if too many requests, or too many bytes of them, are pending.
     pub(super) fn start(&mut self, request: HttpRequest, body: Bytes) -> Result<(), HttpFailure> {
         let id = request.id;
-        let body_bytes = body.len();
+        // With the memory that the head takes.
+        let headers = request.headers.iter();
+        let headers = headers.map(|(name, value)| name.len() + value.len());
+        let size = body.len() + request.url.len() + headers.sum::<usize>();
         let refused = |reason| HttpFailure {
             id,
             code: "EAGAIN".to_owned(),
@@ -95,7 +98,7 @@ impl Requests {
             let reason = format!("the script has {MAX_PENDING} pending requests");
             return Err(refused(reason));
         }
-        if self.pending_bytes + body_bytes > MAX_PENDING_BYTES {
+        if self.pending_bytes + size > MAX_PENDING_BYTES {
             let limit = MAX_PENDING_BYTES >> 20;
             let reason = format!("the script's pending requests have more than {limit} MiB");
             return Err(refused(reason));
@@ -110,9 +113,9 @@ impl Requests {
             to_worker: self.sender.clone(),
         };
         let task = tokio::spawn(exchange.perform(request, body));
-        self.pending_bytes += body_bytes;
+        self.pending_bytes += size;
         let pending = Pending {
-            body_bytes,
+            size,
             _task: AbortOnDropHandle::new(task),
         };
         self.pending.insert(id, pending);
@@ -122,14 +125,15 @@ impl Requests {
     /// Ends a request, if it is pending.
     pub(super) fn cancel(&mut self, id: u32) {
         if let Some(ended) = self.pending.remove(&id) {
-            self.pending_bytes -= ended.body_bytes;
+            self.pending_bytes -= ended.size;
         }
     }
 
-    /// Ends all requests.
-    pub(super) fn cancel_all(&mut self) {
-        self.pending.clear();
+    /// Ends all requests and closes their connections. Returns the ids of those that were pending.
+    pub(super) fn cancel_all(&mut self) -> Vec<u32> {
+        self.client = Arc::default();
         self.pending_bytes = 0;
+        self.pending.drain().map(|(id, _)| id).collect()
     }
 
     /// Waits for the next message to the worker. Cancel-safe.

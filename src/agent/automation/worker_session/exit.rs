@@ -59,7 +59,7 @@ impl WorkerSession {
         if !matches!(reason, ExitReason::Finished(_)) {
             self.killer.kill();
         }
-        self.requests.cancel_all();
+        drop(self.requests.cancel_all());
         // Commands that Chromium does not have yet are dropped.
         for text in self.to_browser.clear() {
             self.relay.cancel_unsent(&text);

@@ -34,8 +34,12 @@ use crate::{
 const MAX_WORKER_QUEUE: usize = 32 << 20;
 /// The same for a worker without a script.
 const MAX_IDLE_WORKER_QUEUE: usize = 4 << 20;
+/// The most bytes of replies queued for a worker, which has sent a command for each.
+const MAX_REPLY_QUEUE: usize = 512 << 20;
 /// The bytes queued for a worker above which no response of its requests is read.
-const MAX_RESPONSE_QUEUE: usize = 4 << 20;
+const MAX_RESPONSE_QUEUE: usize = 1 << 20;
+/// The memory of a queued message about a request besides its body.
+const MESSAGE_OVERHEAD: usize = 512;
 /// The bytes queued for Chromium above which the worker is not read.
 const MAX_BROWSER_QUEUE: usize = 4 << 20;
 
@@ -141,24 +145,29 @@ impl WorkerSession {
             }
             FromWorker::Done(result) => self.on_done(*result)?,
             FromWorker::Failed(reason) => return Err(ExitReason::WorkerFailed(reason)),
-            FromWorker::HttpRequest(request, body) => self.start_request(*request, body),
+            FromWorker::HttpRequest(request, body) => self.start_request(*request, body)?,
             FromWorker::HttpCancel(id) => self.requests.cancel(id),
         }
         Ok(())
     }
 
     /// Starts a request of the running script. Code that an earlier call has left sends none.
-    fn start_request(&mut self, request: HttpRequest, body: Bytes) {
+    fn start_request(&mut self, request: HttpRequest, body: Bytes) -> Result<(), ExitReason> {
         let started = match self.stage {
             Stage::Running { .. } => self.requests.start(request, body),
-            _ => Err(HttpFailure {
-                id: request.id,
-                code: "EPERM".to_owned(),
-                reason: "the script that sent the request has ended".to_owned(),
-            }),
+            _ => Err(ended_failure(request.id)),
         };
         if let Err(failure) = started {
+            self.check_worker_queue()?;
             self.queue_response(ToWorker::HttpFailed(failure));
+        }
+        Ok(())
+    }
+
+    /// Ends the requests of a call that has ended.
+    pub(super) fn end_requests(&mut self) {
+        for id in self.requests.cancel_all() {
+            self.queue_response(ToWorker::HttpFailed(ended_failure(id)));
         }
     }
 
@@ -192,12 +201,12 @@ impl WorkerSession {
             Stage::Running { .. } | Stage::Settling { .. } => MAX_WORKER_QUEUE,
             _ => MAX_IDLE_WORKER_QUEUE,
         };
-        if self.to_worker.bytes() <= bound {
+        if self.to_worker.bytes() <= bound && self.to_worker.reply_bytes() <= MAX_REPLY_QUEUE {
             return Ok(());
         }
         Err(ExitReason::Killed(format!(
             "the script did not read the browser's messages: {} MiB were queued",
-            bound >> 20
+            (self.to_worker.bytes() + self.to_worker.reply_bytes()) >> 20
         )))
     }
 
@@ -209,14 +218,22 @@ impl WorkerSession {
     fn queue_response(&self, message: ToWorker) {
         let size = match &message {
             ToWorker::HttpBody(_, bytes) => bytes.len(),
+            ToWorker::HttpHead(head) => {
+                let headers = head.headers.iter();
+                headers.map(|(name, value)| name.len() + value.len()).sum()
+            }
             _ => 0,
         };
-        self.to_worker.push(message, size);
+        self.to_worker.push(message, size + MESSAGE_OVERHEAD);
     }
 
     fn queue_for_worker(&self, text: Bytes) {
         let size = text.len();
-        self.to_worker.push(ToWorker::Cdp(text), size);
+        // As Chromium and the relay write them.
+        match text.starts_with(b"{\"id\"") {
+            true => self.to_worker.push_reply(ToWorker::Cdp(text), size),
+            false => self.to_worker.push(ToWorker::Cdp(text), size),
+        }
     }
 
     /// Delivers a complete download to the script, and then its event.
@@ -230,6 +247,14 @@ impl WorkerSession {
                 Err(error) => canceled_download(&guid, &error.to_string()),
             }
         });
+    }
+}
+
+fn ended_failure(id: u32) -> HttpFailure {
+    HttpFailure {
+        id,
+        code: "EPERM".to_owned(),
+        reason: "the script that sent the request has ended".to_owned(),
     }
 }
 

@@ -132,7 +132,7 @@ impl WorkerSession {
             Stage::Running { run, .. } if run.job.keep_worker && result.reusable => {
                 self.relay.rest();
                 self.download_refs.clear();
-                self.requests.cancel_all();
+                self.end_requests();
                 run.report(Outcome::from(result), true);
                 Ok(())
             }
