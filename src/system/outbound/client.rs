@@ -101,6 +101,7 @@ where
 pub(super) fn transport(
     tls: ClientConfig,
     tcp: CheckedConnector,
+    idle_timeout: Duration,
     end: CancellationToken,
 ) -> Transport {
     let connector = HttpsConnectorBuilder::new()
@@ -110,7 +111,7 @@ pub(super) fn transport(
         .wrap_connector(tcp);
     Client::builder(Tasks { end })
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_idle_timeout(idle_timeout)
         .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
         .build(connector)
 }
@@ -161,7 +162,8 @@ impl OutboundClient {
     /// Fails if the file of authorities cannot be used.
     pub fn new(options: OutboundOptions) -> Result<OutboundClient, OutboundSetupError> {
         let tls = client_config(options.ca_file.as_deref())?;
-        let http = transport(tls, options.into_connector(), CancellationToken::new());
+        let tcp = options.into_connector();
+        let http = transport(tls, tcp, IDLE_TIMEOUT, CancellationToken::new());
         Ok(OutboundClient { http })
     }
 

@@ -1,6 +1,6 @@
 //! Requests of scripts: any method, without redirects, with a streamed response.
 
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{
@@ -25,7 +25,10 @@ use super::{
 };
 
 /// The most connections of a client with verified certificates, and of one without. More wait.
-const MAX_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 256;
+/// The time after which an unused connection is closed. Until then it counts, so that a script which
+/// goes from host to host would wait for it.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request.
 #[derive(Debug)]
@@ -93,7 +96,7 @@ impl FetchNetwork {
                 slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
                 ..shared.connector.clone()
             };
-            transport(tls, connector, end.clone())
+            transport(tls, connector, IDLE_TIMEOUT, end.clone())
         };
         Ok(FetchClient {
             accepting_any: connect(accepting_any_certificate(tls.clone())),
