@@ -3,7 +3,7 @@
 use std::{fmt::Display, net::TcpListener, process::ExitCode, sync::Arc, time::Duration};
 
 use berth::{
-    agent::{self, logs::ProgramLog},
+    agent::{self, PassedAgent, logs::ProgramLog},
     cli::{
         CheckCommand, Cli, CliError, Command, DatabaseCommand, KeyCommand, LogGuard, LogSink,
         ProfileCommand, SecretsCommand, ServerName, agent_command, init_logging, print_error,
@@ -15,7 +15,7 @@ use berth::{
     },
     dev, machine_hooks, profile_import,
     system::{
-        process::{allocator, core_dumps, environment, open_files, session},
+        process::{allocator, child, core_dumps, environment, handover, open_files, session},
         service_manager,
         x11::clipboard,
     },
@@ -32,6 +32,13 @@ fn main() -> ExitCode {
         return exit_code;
     }
     // Before any thread is started, and before any process is that could read it.
+    let passed = handover::take_state().unwrap_or_else(|error| {
+        print_error(format!(
+            "berth: the running browser cannot be continued: {error}"
+        ));
+        handover::kill_children();
+        None
+    });
     environment::erase_initial();
     if let Err(error) = core_dumps::disable() {
         return fail(&format!("cannot disable core files: {error}"));
@@ -58,7 +65,7 @@ fn main() -> ExitCode {
         Ok(log) => log,
         Err(error) => return fail(&format!("cannot initialize logging: {error}")),
     };
-    let result = execute(cli, own_log, passed_listener, &log);
+    let result = execute(cli, own_log, passed_listener, passed, &log);
     // The lines that are still queued come before the error.
     drop(log);
     match result {
@@ -75,6 +82,9 @@ fn run_child() -> Option<ExitCode> {
         Some(exit_code(clipboard::run_owner()))
     } else if command == session::COMMAND {
         Some(exit_code(session::run_fork_server()))
+    } else if command == handover::FORMAT_COMMAND {
+        println!("{}", handover::FORMAT);
+        Some(ExitCode::SUCCESS)
     } else {
         None
     }
@@ -91,11 +101,12 @@ fn execute(
     cli: Cli,
     own_log: ProgramLog,
     passed_listener: Option<TcpListener>,
+    passed: Option<PassedAgent>,
     guard: &LogGuard,
 ) -> Result<ExitCode, String> {
     let log = &cli.common.log;
     let done = match cli.command {
-        Command::Agent(settings) => serve(agent::run(&settings, own_log), guard),
+        Command::Agent(settings) => serve_agent(&settings, own_log, passed, guard),
         Command::Control(settings) => {
             let running = control::run(&settings, agent::document(), passed_listener, log);
             serve(running, guard)
@@ -173,6 +184,17 @@ fn manage_secrets(command: SecretsCommand, guard: &LogGuard) -> Result<(), Strin
         }
     }
     Ok(())
+}
+
+/// Runs an agent, whose children are started on this thread.
+fn serve_agent(
+    settings: &agent::settings::Settings,
+    own_log: ProgramLog,
+    passed: Option<PassedAgent>,
+    guard: &LogGuard,
+) -> Result<(), String> {
+    let serve = || serve(agent::run(settings, own_log, passed), guard);
+    child::start_on_main_thread(serve).unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// Runs a server.

@@ -76,7 +76,9 @@ async fn report(mut status: watch::Receiver<String>, shutdown: Shutdown) {
             () = shutdown.requested() => break,
         }
     }
-    service_manager::notify_stopping();
+    if !shutdown.is_handover() {
+        service_manager::notify_stopping();
+    }
 }
 
 fn pings(period: Duration) -> Interval {

@@ -35,6 +35,8 @@ pub struct Shutdown {
     connections: TaskTracker,
     /// Whether only this part of the server ends, and nothing of it is used again.
     is_discarded: Arc<AtomicBool>,
+    /// Whether the process continues with another program. All parts share it.
+    is_handover: Arc<AtomicBool>,
 }
 
 impl Default for Shutdown {
@@ -53,6 +55,7 @@ impl Shutdown {
             connections: tasks.clone(),
             tasks,
             is_discarded: Arc::default(),
+            is_handover: Arc::default(),
         }
     }
 
@@ -82,6 +85,7 @@ impl Shutdown {
         let part = Self {
             token: self.token.child_token(),
             connections: self.connections.clone(),
+            is_handover: self.is_handover.clone(),
             ..Self::new()
         };
         let (token, tasks) = (part.token.clone(), part.tasks.clone());
@@ -93,8 +97,13 @@ impl Shutdown {
         part
     }
 
-    /// Requests the shutdown.
+    /// Requests the shutdown. A handover that was requested before is given up.
     pub fn request(&self) {
+        self.is_handover.store(false, Ordering::Relaxed);
+        self.cancel();
+    }
+
+    fn cancel(&self) {
         self.requested_at.get_or_init(Instant::now);
         self.token.cancel();
     }
@@ -103,7 +112,24 @@ impl Shutdown {
     /// being asked to end.
     pub fn discard(&self) {
         self.is_discarded.store(true, Ordering::Relaxed);
-        self.request();
+        self.cancel();
+    }
+
+    /// Requests the shutdown of a server whose process continues with another program: what that
+    /// takes over is not ended. Returns false if a shutdown was requested before.
+    pub fn request_handover(&self) -> bool {
+        let is_first = self.requested_at.set(Instant::now()).is_ok();
+        if is_first {
+            self.is_handover.store(true, Ordering::Relaxed);
+            self.token.cancel();
+        }
+        is_first
+    }
+
+    /// Returns whether another program takes over from this part, which is not discarded.
+    #[must_use]
+    pub fn is_handover(&self) -> bool {
+        self.is_handover.load(Ordering::Relaxed) && !self.is_discarded()
     }
 
     /// Returns whether the part is discarded, instead of ending with the server.

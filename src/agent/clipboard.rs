@@ -100,11 +100,17 @@ impl OfferedText {
 }
 
 impl Clipboard {
-    /// Starts the task that owns the written text. `authority` is the file with the display's
-    /// cookie.
-    pub fn start(chromium: Chromium, authority: &Path, shutdown: &Shutdown) -> Self {
+    /// Starts the task that owns the written text, at first that of the program before. `authority`
+    /// is the file with the display's cookie.
+    pub fn start(
+        chromium: Chromium,
+        authority: &Path,
+        text: Option<String>,
+        shutdown: &Shutdown,
+    ) -> Self {
         let (writes, write_receiver) = mpsc::channel(MAX_WRITES);
         let offered = OfferedText::default();
+        offered.set(text.map(Into::into));
         let task = OfferTask {
             state: chromium.watch(),
             chromium: chromium.clone(),
@@ -123,6 +129,11 @@ impl Clipboard {
             writes,
             offered,
         }
+    }
+
+    /// Returns the last written text, unless something else was put on the clipboard.
+    pub(super) fn written_text(&self) -> Option<String> {
+        self.offered.get().map(|text| text.to_string())
     }
 
     /// Returns the text on the clipboard, or an empty string if there is none.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use nix::unistd::{Gid, Uid};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::UnixStream,
@@ -22,16 +23,18 @@ use crate::{
     system::{
         files::{remove::remove_file_if_exists, wait::DirectoryWatch},
         process::{
-            child::{Child, Listener, Stdout, describe_exit},
+            child::{Child, Listener, PassedChild, Stdout, describe_exit},
             environment::Inherited,
         },
         x11::{
             server::{self, DisplayAccess, X11Error},
-            socket::{self, DisplayNumber, SOCKET_DIR},
+            socket::{self, DisplayNumber, PassedDisplayNumber, SOCKET_DIR},
         },
     },
 };
 
+/// The name of the server in the log.
+const NAME: &str = "xvfb";
 /// The longest time for a server to start, or to change its mode.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time between SIGTERM and SIGKILL.
@@ -69,11 +72,25 @@ pub(super) enum DisplayError {
     Timeout,
 }
 
+/// A running X server for the next program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PassedDisplay {
+    child: PassedChild,
+    number: PassedDisplayNumber,
+    max_size: (u32, u32),
+}
+
+impl PassedDisplay {
+    pub(super) fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+}
+
 /// A running X server.
 pub(super) struct Display {
     child: Child,
     /// Held while the server runs.
-    _number: DisplayNumber,
+    number: DisplayNumber,
     /// The display name, such as `:0`.
     name: String,
     authority: PathBuf,
@@ -110,7 +127,7 @@ impl Display {
         let number = reserved.get();
         let command = command(config, number, max_size, &authority);
         let (mut child, stdout) =
-            Child::spawn("xvfb", command, Inherited::Plain, Stdout::Pipe, listener).await?;
+            Child::spawn(NAME, command, Inherited::Plain, Stdout::Pipe, listener).await?;
         let stdout = stdout.ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         // The server prints its number when it is ready. Its socket, which shows its process id,
         // exists much earlier.
@@ -135,11 +152,50 @@ impl Display {
         )?;
         Ok(Self {
             child,
-            _number: reserved,
+            number: reserved,
             name: format!(":{number}"),
             authority,
             access: DisplayAccess { number, cookie },
             max_size,
+        })
+    }
+
+    /// Releases the server to the next program of the agent.
+    ///
+    /// # Errors
+    /// Fails if something of it cannot be passed on. It is killed then.
+    pub(super) async fn pass(self) -> io::Result<PassedDisplay> {
+        let number = self.number.pass()?;
+        Ok(PassedDisplay {
+            child: self.child.pass().await?,
+            number,
+            max_size: self.max_size,
+        })
+    }
+
+    /// Takes over the server of the program before. It is killed if that fails.
+    ///
+    /// # Errors
+    /// Fails if it cannot be watched, or its cookie cannot be read.
+    pub(super) fn adopt(
+        config: &Config,
+        passed: PassedDisplay,
+        listener: &Listener,
+    ) -> io::Result<Self> {
+        let child = Child::adopt(NAME, passed.child, listener)?;
+        let number = DisplayNumber::adopt(passed.number);
+        let authority = config.session_dir.display_authority();
+        let cookie = read_authority(&authority)?;
+        Ok(Self {
+            child,
+            name: format!(":{}", number.get()),
+            access: DisplayAccess {
+                number: number.get(),
+                cookie,
+            },
+            number,
+            authority,
+            max_size: passed.max_size,
         })
     }
 

@@ -1,12 +1,13 @@
-//! SIGUSR1: the agent ends when no session uses it, so that its service manager starts it again,
-//! such as after an upgrade.
+//! SIGUSR1: the agent is replaced by the program on disk, such as after an upgrade. It hands over
+//! its browser as soon as nothing else is in use, or ends when no session uses it, so that its
+//! service manager starts it again.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::sessions::Sessions;
-use crate::shutdown::Shutdown;
+use super::{handover, sessions::Sessions};
+use crate::{shutdown::Shutdown, system::process::handover::NextProgram};
 
 /// The signal, which does not kill the process any more.
 pub(super) struct RestartSignal(Signal);
@@ -21,11 +22,19 @@ impl RestartSignal {
     }
 
     /// Requests the restart when the signal arrives, or has arrived.
-    pub(super) fn spawn_handler(mut self, sessions: Sessions, shutdown: &Shutdown) {
+    pub(super) fn spawn_handler(
+        mut self,
+        sessions: Sessions,
+        program: NextProgram,
+        shutdown: &Shutdown,
+    ) {
         let stop = shutdown.clone();
         shutdown.spawn(async move {
             tokio::select! {
-                _ = self.0.recv() => sessions.request_restart(),
+                _ = self.0.recv() => {
+                    sessions.request_restart();
+                    handover::begin(program, sessions, stop).await;
+                }
                 () = stop.requested() => {}
             }
         });

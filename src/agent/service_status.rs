@@ -50,7 +50,7 @@ impl ServiceStatus {
             text = format!("{text} {}", registration_text(&state.borrow()));
         }
         match self.sessions.is_restarting() {
-            true => format!("To be restarted when no session uses it. {text}"),
+            true => format!("To be replaced when nothing else is in use. {text}"),
             false => text,
         }
     }

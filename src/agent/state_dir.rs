@@ -8,6 +8,7 @@
 //! run/hooks.sock         the hooks of a machine that others are resumed from
 //! run/resumed            the identity that such a machine got, which must stay private
 //! run/tainted            why the machine can be no other host, blank if it can
+//! programs               a copy of the script worker, with its snapshot
 //! replays/<generation>   the recordings of a session, which outlive it until they are deleted
 //! ```
 
@@ -19,13 +20,15 @@ use std::{
 use super::session_dir::{CLIENT_DIRECTORIES, SessionDir, create_directory};
 use crate::{
     state_dir::{FileLock, LockError, PASSABLE_DIRECTORY, PRIVATE_DIRECTORY, replace_private_file},
-    system::{files::protected::ProtectedLayout, media::recorder},
+    system::{files::protected::ProtectedLayout, media::recorder, script::location},
 };
 
 /// The directory of all sessions.
 const SESSIONS: &str = "sessions";
 /// The memory of the machine, in which are the agent's keys.
 const KERNEL_MEMORY: &str = "/proc/kcore";
+/// The permissions of a directory that all users can read.
+const READABLE_DIRECTORY: u32 = 0o755;
 /// The parts of the only session of earlier versions, which were in the state directory itself.
 const EARLIER_LAYOUT: [&str; 5] = ["user-data", "user-data.old", "cache", "downloads", "home"];
 
@@ -70,6 +73,30 @@ impl StateDir {
             }
             Err(LockError::Io(error)) => Err(error),
         }
+    }
+
+    /// Copies the script worker and its snapshot, and returns the path of the copy. A worker that
+    /// runs keeps its file.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be copied.
+    pub(super) fn copy_script_worker(&self, program: &Path) -> io::Result<PathBuf> {
+        let directory = self.root.join("programs");
+        // The users of scripts run it.
+        create_directory(&directory, READABLE_DIRECTORY)?;
+        let copy = directory.join(location::SCRIPT_WORKER);
+        for (from, to) in [
+            (program.to_owned(), copy.clone()),
+            (
+                program.with_file_name(location::SNAPSHOT),
+                directory.join(location::SNAPSHOT),
+            ),
+        ] {
+            let draft = to.with_extension("new");
+            fs::copy(from, &draft)?;
+            fs::rename(draft, to)?;
+        }
+        Ok(copy)
     }
 
     /// Moves what an earlier version has stored into the directories of the session with this

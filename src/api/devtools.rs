@@ -1,6 +1,7 @@
 //! Resumable connections to DevTools.
 
 use deserr::{DeserializeError, Deserr, IntoValue, Value, ValuePointerRef};
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::field::from_text;
@@ -24,7 +25,8 @@ pub struct DevtoolsQuery {
 }
 
 /// The id of a resumable connection.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct ResumeId(u128);
 
 /// The value of `resume`.
@@ -104,6 +106,20 @@ impl ResumeId {
         let is_id = text.len() == 32 && text.bytes().all(is_digit);
         let id = is_id.then(|| u128::from_str_radix(text, 16).ok())?;
         id.map(ResumeId)
+    }
+}
+
+impl From<ResumeId> for String {
+    fn from(id: ResumeId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ResumeId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        ResumeId::parse(&text).ok_or("no id of a connection")
     }
 }
 

@@ -1,6 +1,6 @@
 // A transport for Playwright's connectOverCDP over a resumable DevTools connection, in the protocol of docs/websockets.md.
 // As a program: node resumable.mjs ENDPOINT SITE LOSSES; loses the connection LOSSES times while Playwright works, and prints
-// the results as one line of JSON.
+// the results as one line of JSON. With `input` in place of LOSSES, it prints `working` and works until it reads a line.
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import utils from 'playwright-core/lib/utilsBundle';
@@ -131,6 +131,23 @@ export class ResumableTransport {
   }
 }
 
+/** Counts in the page until a line is read. Fails if a call is lost or made twice. */
+async function countUntilInput(page) {
+  let isOver = false;
+  process.stdin.once('data', () => (isOver = true));
+  const finished = page.evaluate(() => new Promise(resolve => (globalThis.finish = resolve)));
+  console.log('working');
+  let calls = 0;
+  while (!isOver) {
+    const count = await page.evaluate(() => (globalThis.count = (globalThis.count ?? 0) + 1));
+    if (count !== ++calls) throw new Error(`call ${calls} was counted as ${count}`);
+  }
+  await page.evaluate(() => globalThis.finish('finished'));
+  if (await finished !== 'finished') throw new Error('the first call is lost');
+  process.stdin.destroy();
+  return calls;
+}
+
 async function work(endpoint, site, losses) {
   const transport = new ResumableTransport(endpoint);
   const browser = await chromium.connectOverCDP(transport);
@@ -142,6 +159,7 @@ async function work(endpoint, site, losses) {
   });
   await page.goto(site);
   const results = [];
+  if (losses === 'input') results.push(await countUntilInput(page));
   for (let loss = 0; loss < losses; loss++) {
     // A call that is under way, and calls that are made while there is no connection.
     const pending = page.evaluate(n => new Promise(resolve => setTimeout(() => {
@@ -162,5 +180,5 @@ async function work(endpoint, site, losses) {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const [endpoint, site, losses] = process.argv.slice(2);
-  console.log(JSON.stringify(await work(endpoint, site, Number(losses))));
+  console.log(JSON.stringify(await work(endpoint, site, losses === 'input' ? losses : Number(losses))));
 }

@@ -1,6 +1,7 @@
 //! Behaviour across routes, processes and restarts.
 
 mod agent_recovers;
+mod agent_upgrade;
 mod auth_connections;
 mod blob_store;
 mod caller_limits;

@@ -23,6 +23,7 @@ use crate::support::{
     spawned::exec_shell,
     state::State,
     wait::in_time,
+    websocket::Client,
 };
 
 /// The variable with the timeout of the watchdog, in microseconds.
@@ -57,11 +58,28 @@ async fn agent_notifies_of_its_browser_is_watched_and_stops() {
     let environment = environment.stdout;
     assert!(environment.contains("PATH="), "{environment}");
     assert!(!environment.contains(NOTIFY_SOCKET), "{environment}");
+    let _client = Client::connect(&agent.ws_url("/cdp")).await;
     agent.request_restart();
     manager
-        .status("To be restarted when no session uses it. The browser is running: Chrome/")
+        .status("To be replaced when nothing else is in use. The browser is running: Chrome/")
         .await;
     tokio::join!(agent.stop(), manager.until(|one| one == "STOPPING=1"));
+}
+
+#[tokio::test]
+async fn agent_that_continues_with_another_program_does_not_stop() {
+    let manager = Notifications::listen();
+    let path = manager.path();
+    let start = Start::headless().with_variable(NOTIFY_SOCKET, path.to_str().unwrap());
+    let agent = start.ready().await;
+    manager.until(|one| one == "READY=1").await;
+    agent.request_restart();
+    let ready_again = manager.until(|one| {
+        assert_ne!(one, "STOPPING=1");
+        one == "READY=1"
+    });
+    ready_again.await;
+    agent.stop().await;
 }
 
 #[tokio::test]

@@ -33,11 +33,13 @@ const WITHOUT_USER_NAMESPACES: &str = r#"
     ' "$0" "$@"
 "#;
 
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_berth");
 pub const TOKEN: &str = "the-token-of-the-agent-under-test";
 
 /// The options of an agent that is not started yet.
 pub struct Start {
     directory: TempDir,
+    program: PathBuf,
     arguments: Vec<OsString>,
     token: bool,
     log: &'static str,
@@ -84,6 +86,7 @@ impl Start {
                 .prefix("berth-agent-")
                 .tempdir()
                 .expect("a temporary directory"),
+            program: PROGRAM.into(),
             arguments: Vec::new(),
             token: true,
             log: "debug",
@@ -126,6 +129,12 @@ impl Start {
 
     pub fn without_token(mut self) -> Self {
         self.token = false;
+        self
+    }
+
+    /// Starts this program, which is berth under another name.
+    pub fn with_program(mut self, program: PathBuf) -> Self {
+        self.program = program;
         self
     }
 
@@ -202,7 +211,7 @@ impl Start {
 
     /// Returns the complete command. The caller decides about its output.
     pub fn command(&self) -> Command {
-        let program = env!("CARGO_BIN_EXE_berth");
+        let program = &self.program;
         let mut command = match self.limit {
             Some(Limit::OpenFiles(limit)) => {
                 let mut shell = Command::new("sh");
@@ -440,7 +449,7 @@ impl TestAgent {
         self.exits().await
     }
 
-    /// Sends SIGUSR1, which has the agent end when no session uses it.
+    /// Sends SIGUSR1, which has the agent replaced, or end when no session uses it.
     pub fn request_restart(&self) {
         processes::signal(self.pid(), Signal::SIGUSR1);
     }
@@ -466,6 +475,7 @@ impl TestAgent {
     pub fn again(directory: TempDir) -> Start {
         Start {
             directory,
+            program: PROGRAM.into(),
             arguments: Vec::new(),
             token: true,
             log: "debug",

@@ -32,6 +32,7 @@ pub mod random;
 pub mod recorder;
 pub mod replays;
 pub mod requests;
+pub mod resumable;
 pub mod s3;
 pub mod screen;
 pub mod script_worker;

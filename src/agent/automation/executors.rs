@@ -90,6 +90,10 @@ impl Executors {
         }))
     }
 
+    pub(super) fn is_any(&self) -> bool {
+        !self.0.table.lock().entries.is_empty()
+    }
+
     /// Runs a script in the named executor, after the calls queued before it.
     pub(super) async fn run(
         &self,

@@ -259,6 +259,11 @@ impl Automation {
         })
     }
 
+    /// Returns whether there are executors, which retain globals.
+    pub(super) fn has_executors(&self) -> bool {
+        self.executors.is_any()
+    }
+
     /// Has the workers that wait for scripts replaced by new processes.
     pub(super) async fn renew(&self) {
         self.pool.renew().await;

@@ -1,15 +1,10 @@
 //! A Chromium process: its command line, its start until DevTools answers, and its end.
 
 use std::{
-    ffi::{OsStr, OsString},
-    fs, io,
-    os::unix::ffi::OsStrExt,
-    path::Path,
-    sync::Arc,
+    ffi::OsString, fs, io, mem::ManuallyDrop, os::unix::ffi::OsStrExt, path::Path, sync::Arc,
     time::Duration,
 };
 
-use memchr::memmem;
 use tokio::{process::Command, task::spawn_blocking, time};
 use uuid::Uuid;
 
@@ -29,12 +24,7 @@ use crate::{
             multiplexer::Multiplexer,
             pipe::CdpPipe,
         },
-        files::{
-            directory::{DirectoryHandle, descriptor_path},
-            owner::give_tree,
-            space::FileSystemSpace,
-            wait::DirectoryWatch,
-        },
+        files::{owner::give_tree, space::FileSystemSpace},
         process::{
             child::{self, Child, Listener, Stdout},
             environment::Inherited,
@@ -42,8 +32,10 @@ use crate::{
     },
 };
 
+/// The name of Chromium in the log.
+pub(super) const NAME: &str = "chromium";
 /// The profile in the user data that Chromium starts with.
-const PROFILE: &str = "Default";
+pub(super) const PROFILE: &str = "Default";
 /// The longest time from the start of the process until DevTools answers.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// The timeout of each DevTools call of the agent itself.
@@ -52,13 +44,8 @@ pub(super) const CDP_CALL_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// The same before a profile lease, which needs a complete profile more than a fast restart.
 const PATIENT_CLOSE_GRACE_PERIOD: Duration = Duration::from_secs(30);
-/// The longest wait for cookies to be written.
-const COOKIE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
-/// The interval of the watchdog's health checks, and the consecutive failures that count as a hang.
-const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-const MAX_FAILED_HEALTH_CHECKS: u32 = 3;
 /// The time between SIGTERM and SIGKILL.
-const TERMINATE_GRACE_PERIOD: Duration = Duration::from_secs(2);
+pub(super) const TERMINATE_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// The directory of the kernel's graphics devices. A GPU that can render has a render node; a
 /// display-only one, as many virtual machines have, has none.
 const GPU_DEVICES: &str = "/dev/dri";
@@ -150,15 +137,30 @@ impl LaunchError {
 
 /// A Chromium process whose DevTools has answered.
 pub(super) struct Process {
-    child: Child,
+    pub(super) child: Child,
     pub(super) devtools: Arc<Devtools>,
     // Declared after the child, so that they are dropped after the process has ended.
-    _remaining: RemainingProcesses,
-    _temporary: TemporaryDir,
+    pub(super) remaining: RemainingProcesses,
+    pub(super) temporary: TemporaryDir,
+}
+
+/// A Chromium that has not answered yet.
+pub(super) struct RunningProcess {
+    pub(super) child: Child,
+    pub(super) multiplexer: Multiplexer,
+    pub(super) browser_id: Uuid,
+    pub(super) generation: u64,
 }
 
 /// Kills the remaining processes of Chromium's user on drop.
-struct RemainingProcesses(Arc<Identity>);
+pub(super) struct RemainingProcesses(pub(super) Arc<Identity>);
+
+impl RemainingProcesses {
+    /// Leaves them to the next program of the agent.
+    pub(super) fn keep(self) {
+        let _ = ManuallyDrop::new(self);
+    }
+}
 
 impl Drop for RemainingProcesses {
     fn drop(&mut self) {
@@ -192,10 +194,30 @@ impl Process {
         let given = spawn_blocking(move || give_directories(&state_dir, &owner)).await;
         given.map_err(io::Error::other)??;
         let inherited = Inherited::Plain;
-        let spawned = Child::spawn("chromium", command, inherited, Stdout::Log, listener).await;
-        let (mut child, _) = spawned?;
+        let spawned = Child::spawn(NAME, command, inherited, Stdout::Log, listener).await;
+        let (child, _) = spawned?;
         leftovers::record(&config.session_dir.run().join("chromium.pid"), child.pid())?;
-        let multiplexer = Multiplexer::start(pipe);
+        let starting = RunningProcess {
+            child,
+            multiplexer: Multiplexer::start(pipe),
+            browser_id: Uuid::new_v4(),
+            generation,
+        };
+        Self::when_answering(starting, remaining, temporary).await
+    }
+
+    /// Waits until DevTools answers.
+    pub(super) async fn when_answering(
+        process: RunningProcess,
+        remaining: RemainingProcesses,
+        temporary: TemporaryDir,
+    ) -> Result<Self, LaunchError> {
+        let RunningProcess {
+            mut child,
+            multiplexer,
+            browser_id,
+            generation,
+        } = process;
         let (cdp, version) = tokio::select! {
             biased;
             _ = child.wait() => return Err(LaunchError::of_ended(child).await),
@@ -207,7 +229,7 @@ impl Process {
         };
         let devtools = Arc::new(Devtools {
             multiplexer,
-            browser_id: Uuid::new_v4(),
+            browser_id,
             generation,
             pid: child.pid(),
             version,
@@ -217,8 +239,8 @@ impl Process {
         Ok(Self {
             child,
             devtools,
-            _remaining: remaining,
-            _temporary: temporary,
+            remaining,
+            temporary,
         })
     }
 
@@ -261,74 +283,6 @@ impl Process {
         };
         status.is_ok_and(|status| status.success())
     }
-}
-
-/// Makes Chromium write its cookies. Returns whether the write was observed in time.
-pub(super) async fn flush_cookies(
-    devtools: &Devtools,
-    user_data: &Path,
-) -> Result<bool, LaunchError> {
-    let directory = user_data.join(PROFILE);
-    // Without the directory there are no cookies.
-    let mut watch = DirectoryWatch::new(&directory)?;
-    // Other writes, such as that of the new database, do not have the cookie of this name.
-    let marker = format!("flush-{}", Uuid::new_v4().simple());
-    devtools.cdp.flush_cookies(&marker).await?;
-    let written = async {
-        loop {
-            let (user_data, marker) = (user_data.to_owned(), marker.clone());
-            let found = spawn_blocking(move || has_committed_cookie(&user_data, &marker));
-            // A file may be missing, or replaced, while Chromium writes.
-            if found.await.map_err(io::Error::other)?.unwrap_or(false) {
-                return Ok::<_, io::Error>(());
-            }
-            watch.changed().await?;
-        }
-    };
-    let written = time::timeout(COOKIE_FLUSH_TIMEOUT, written).await;
-    devtools.cdp.remove_flush_marker(&marker).await?;
-    match written {
-        Ok(written) => Ok(written.map(|()| true)?),
-        Err(_) => Ok(false),
-    }
-}
-
-/// Returns whether the database of cookies has a cookie, and no transaction is in progress. Follows
-/// no link. Blocks.
-fn has_committed_cookie(user_data: &Path, name: &str) -> io::Result<bool> {
-    let profile = DirectoryHandle::open_path(user_data)?.open(PROFILE)?;
-    let Some(database) = profile.entry(OsStr::new("Cookies"))? else {
-        return Ok(false);
-    };
-    if !database.metadata()?.is_file() {
-        return Ok(false);
-    }
-    let database = fs::read(descriptor_path(&database))?;
-    let has_cookie = memmem::find(&database, name.as_bytes()).is_some();
-    // The journal is empty after a completed transaction.
-    let journal = profile.entry(OsStr::new("Cookies-journal"))?;
-    let journal = journal.map(|journal| journal.metadata()).transpose()?;
-    Ok(has_cookie && journal.is_none_or(|journal| journal.len() == 0))
-}
-
-/// Waits until Chromium has closed its pipe and had the time to end, and returns the reason.
-pub(super) async fn wait_for_disconnection(devtools: &Devtools) -> String {
-    devtools.multiplexer.ended().await;
-    time::sleep(TERMINATE_GRACE_PERIOD).await;
-    "Chromium closed its DevTools connection".to_owned()
-}
-
-/// Waits until Chromium fails several health checks in a row, and returns the reason.
-pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
-    let mut failed = 0;
-    while failed < MAX_FAILED_HEALTH_CHECKS {
-        time::sleep(HEALTH_CHECK_INTERVAL).await;
-        failed = match devtools.cdp.version().await {
-            Ok(_) => 0,
-            Err(_) => failed + 1,
-        };
-    }
-    format!("Chromium failed {failed} health checks in a row")
 }
 
 /// Waits until Chromium answers, and returns a connection and the version.
@@ -453,30 +407,7 @@ fn has_render_node(cards: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::*;
-
-    #[test]
-    fn links_at_the_database_of_cookies_are_not_followed() {
-        let directory = tempfile::tempdir().unwrap();
-        let (user_data, other) = (directory.path().join("user-data"), directory.path());
-        let profile = user_data.join(PROFILE);
-        fs::create_dir_all(&profile).unwrap();
-        let has_cookie = || has_committed_cookie(&user_data, "flush").unwrap_or(false);
-        assert!(!has_cookie());
-        fs::write(other.join("Cookies"), "a flush cookie").unwrap();
-        symlink(other.join("Cookies"), profile.join("Cookies")).unwrap();
-        assert!(!has_cookie());
-        fs::remove_file(profile.join("Cookies")).unwrap();
-        fs::write(profile.join("Cookies"), "a flush cookie").unwrap();
-        assert!(has_cookie());
-        fs::write(profile.join("Cookies-journal"), "x").unwrap();
-        assert!(!has_cookie());
-        fs::remove_dir_all(&profile).unwrap();
-        symlink(other, &profile).unwrap();
-        assert!(!has_cookie());
-    }
 
     #[test]
     fn display_only_gpu_has_no_render_node() {

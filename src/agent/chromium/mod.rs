@@ -14,6 +14,9 @@
 //! | `supervisor` | the state machine of starts, runs and restarts |
 //! | `identity` | the user that Chromium runs as, and its sandbox |
 //! | `launch` | one Chromium process: its command line, readiness, and orderly end |
+//! | `health` | whether it still answers |
+//! | `cookies` | the cookies in its memory, written to its profile |
+//! | `handover` | a running browser that the next program of the agent takes over |
 //! | `changes` | what clients have changed, stored for the next agent |
 //! | `tabs` | the order of the tabs by use |
 //! | `front` | the tab in front |
@@ -24,6 +27,7 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
@@ -41,7 +45,10 @@ use crate::{
 };
 
 mod changes;
+mod cookies;
 pub mod front;
+mod handover;
+mod health;
 mod identity;
 mod launch;
 mod leftovers;
@@ -52,11 +59,12 @@ mod tabs;
 mod temporary;
 
 use self::tabs::TabOrder;
-pub use self::{identity::IdentityError, renewal::RenewalError};
 pub(super) use self::{
+    handover::{AdoptedBrowser, PassedBrowser, StoppedBrowser},
     identity::{Identity, missing_capabilities, needed_paths},
     supervisor::start,
 };
+pub use self::{identity::IdentityError, renewal::RenewalError};
 
 /// The records of the processes of a session.
 const PROCESS_RECORDS: [&str; 2] = ["chromium.pid", "xvfb.pid"];
@@ -241,9 +249,16 @@ pub struct Chromium {
     status: watch::Receiver<Status>,
     focused: watch::Receiver<u64>,
     requests: mpsc::Sender<Request>,
+    /// The browser that still runs after the supervisor has ended for another program.
+    stopped: Arc<Mutex<Option<StoppedBrowser>>>,
 }
 
 impl Chromium {
+    /// Returns the browser that still runs, after the end of the supervisor for another program.
+    pub(super) fn take_stopped(&self) -> Option<StoppedBrowser> {
+        self.stopped.lock().take()
+    }
+
     pub fn watch(&self) -> watch::Receiver<BrowserState> {
         self.state.clone()
     }
@@ -378,7 +393,7 @@ impl Chromium {
     /// observed.
     pub async fn flush_cookies(&self, user_data: &Path) -> Result<bool, NotReady> {
         let devtools = self.ready(launch::CDP_CALL_TIMEOUT).await?;
-        match launch::flush_cookies(&devtools, user_data).await {
+        match cookies::flush_cookies(&devtools, user_data).await {
             Ok(written) => Ok(written),
             Err(error) => {
                 tracing::warn!(%error, "cannot flush the cookies");

@@ -5,6 +5,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::{DirBuilder, File},
     io::{self, Read},
+    mem::ManuallyDrop,
     os::{fd::AsRawFd, unix::fs::DirBuilderExt},
     path::{Path, PathBuf},
 };
@@ -40,6 +41,16 @@ impl TemporaryDir {
         remove_all(&path)?;
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(TemporaryDir { path })
+    }
+
+    /// Returns the directory of a Chromium that runs.
+    pub(super) fn adopt(path: PathBuf) -> Self {
+        TemporaryDir { path }
+    }
+
+    /// Leaves the directory to the next program of the agent.
+    pub(super) fn keep(self) {
+        let _ = ManuallyDrop::new(self);
     }
 
     pub(super) fn path(&self) -> &Path {

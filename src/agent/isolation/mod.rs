@@ -33,7 +33,7 @@ use crate::system::{
     files::{protected::ProtectedTree, root::RootDirectory},
     process::{
         confinement::Confinement,
-        mount_namespace::{MountNamespace, MountNamespaces},
+        mount_namespace::{MountNamespace, MountNamespaces, PassedNamespaces},
         session::Credentials,
         stat,
     },
@@ -62,13 +62,14 @@ struct Inner {
 impl Isolation {
     /// Creates the isolation of the session that the configuration is for, and makes Chromium share
     /// its directories. Returns `None` if the settings demand none, or if the system permits none
-    /// and the settings do not require it.
+    /// and the settings do not require it. `passed` are the namespaces of the program before.
     ///
     /// # Errors
     /// If it is required and not permitted.
     pub(super) async fn start(
         config: &Config,
         chromium: chromium::Identity,
+        passed: Option<PassedNamespaces>,
     ) -> Result<(Option<Self>, chromium::Identity), IsolationUnavailable> {
         let mode = config.process_isolation;
         if mode == ProtectionMode::Off {
@@ -76,7 +77,7 @@ impl Isolation {
             return Ok((None, chromium));
         }
         let (config, uid, gid) = (config.clone(), chromium.uid(), chromium.gid());
-        let created = spawn_blocking(move || Self::create(&config, uid, gid));
+        let created = spawn_blocking(move || Self::create(&config, uid, gid, passed));
         let created = created.await.unwrap_or_else(|panic| Err(panic.to_string()));
         match created {
             Ok(isolation) => {
@@ -97,7 +98,12 @@ impl Isolation {
     }
 
     /// Blocks for some milliseconds.
-    fn create(config: &Config, chromium: Uid, display: Gid) -> Result<Self, String> {
+    fn create(
+        config: &Config,
+        chromium: Uid,
+        display: Gid,
+        passed: Option<PassedNamespaces>,
+    ) -> Result<Self, String> {
         if !Uid::effective().is_root() {
             return Err("the agent is not running as root".to_owned());
         }
@@ -110,7 +116,10 @@ impl Isolation {
         let user = SessionUser::choose(config, chromium, display)?;
         let describe = |error: io::Error| format!("its directories cannot be mounted: {error}");
         let plan = plan(config, &user).map_err(describe)?;
-        let namespaces = MountNamespaces::create(plan).map_err(describe)?;
+        let namespaces = match passed {
+            Some(passed) => MountNamespaces::adopt(passed),
+            None => MountNamespaces::create(plan).map_err(describe)?,
+        };
         let root = namespaces.root.try_clone().map_err(describe)?;
         let root = RootDirectory::of_namespace(root, namespaces.shared.descriptor());
         Ok(Self {
@@ -153,6 +162,20 @@ impl Isolation {
     /// Returns the uid if no other process of the system has it.
     pub(super) fn dedicated_uid(&self) -> Option<Uid> {
         self.inner.user.dedicated_uid()
+    }
+
+    /// Returns the namespaces for the next program of the agent.
+    ///
+    /// # Errors
+    /// If they cannot be passed on.
+    pub(super) fn pass(&self) -> io::Result<PassedNamespaces> {
+        self.inner.namespaces.pass()
+    }
+
+    /// Returns whether processes of a dedicated user run. Blocks for some milliseconds.
+    pub(super) fn has_processes(&self) -> bool {
+        let uid = self.dedicated_uid();
+        uid.is_some_and(|uid| !stat::living_of(&[uid]).is_empty())
     }
 
     /// Returns whether the display with this cookie is not the one that the user was admitted to

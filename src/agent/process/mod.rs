@@ -244,6 +244,12 @@ impl Processes {
         self.inner.count()
     }
 
+    /// Returns whether a process runs, or has exited and can still be read.
+    #[must_use]
+    pub fn is_any_known(&self) -> bool {
+        self.count() > 0 || !self.inner.registry.lock().is_empty()
+    }
+
     /// Returns whether processes survived the end of the session.
     #[must_use]
     pub fn have_survivors(&self) -> bool {

@@ -22,6 +22,10 @@ impl ProcessRegistry {
         self.by_id.insert(process.id, process);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
     pub(super) fn get(&self, id: &ProcessId) -> Option<Arc<Process>> {
         self.by_id.get(id).cloned()
     }

@@ -340,6 +340,7 @@ impl Registration {
         let mut delays = Backoff::new(RETRY_DELAY.0.min(interval), interval);
         let mut restarting = self.sessions.watch_restarting();
         let mut ends = self.sessions.watch_ends();
+        let mut was_leased = false;
         while Utc::now() < registered.renew_at {
             ends.mark_unchanged();
             let is_restarting = *restarting.borrow_and_update();
@@ -356,6 +357,11 @@ impl Registration {
                 Ok(answer) => {
                     self.set_registered(&registered.host);
                     delays.reset();
+                    // Control ends an idle browser of a pool after the first such report.
+                    let is_leased = is_restarting && answer.state == HostPhase::Leased;
+                    if std::mem::replace(&mut was_leased, is_leased) && is_leased {
+                        self.sessions.set_in_use();
+                    }
                     match is_ready || answer.state == HostPhase::Leased {
                         true => Duration::from_secs(answer.heartbeat_interval_seconds.max(1)),
                         false => START_DELAY.min(interval),

@@ -145,6 +145,14 @@ impl Replays {
         &self.0.stored
     }
 
+    /// Returns whether a recording is in progress.
+    #[must_use]
+    pub fn is_recording(&self) -> bool {
+        let replays = self.0.stored.list();
+        let mut unfinished = replays.iter().map(|replay| replay.status);
+        unfinished.any(|status| status != ReplayStatus::Finished)
+    }
+
     /// Stops a recording and waits until it is finished. A finished one is returned unchanged.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use axum::middleware::from_fn_with_state;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-pub use self::cdp::ResumableConnections;
+pub use self::cdp::{PassedConnection, ResumableConnections, StoppedConnection};
 use super::{
     Agent,
     cdp_clients::AdmitError,

@@ -3,6 +3,7 @@
 use std::{
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use axum::{
@@ -12,16 +13,20 @@ use axum::{
     response::Response,
 };
 use futures::future::BoxFuture;
-use http::HeaderName;
+use http::{HeaderName, header};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use crate::{
-    agent::sessions::SessionScope,
+    agent::sessions::{RequestGuard, SessionScope},
     http::{ApiError, ApiResult},
 };
 
 /// The header that names the session a request is for. Requests without it are for the current one.
 const GENERATION: HeaderName = HeaderName::from_static("berth-generation");
+
+/// The delay before a client repeats a request during a handover.
+const HANDOVER_RETRY_DELAY: Duration = Duration::from_secs(1);
+const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 /// Middleware that rejects requests for another session, and interrupts those that are in progress
 /// when this one ends.
@@ -42,19 +47,31 @@ pub(crate) async fn within_session(
             return Err(session_ended());
         }
     }
+    let Some(guard) = session.requests.begin() else {
+        let message = "the agent is being replaced by another program";
+        return Err(ApiError::unavailable(message, HANDOVER_RETRY_DELAY));
+    };
     let response = tokio::select! {
         biased;
         () = session.shutdown.discarded() => return Err(session_ended()),
         response = next.run(request) => response,
     };
     let ended = session.shutdown.clone();
+    // A stream ends with the services, and may be opened again afterwards.
+    let guard = Some(guard).filter(|_| !is_event_stream(&response));
     Ok(response.map(|body| {
         Body::new(SessionBody {
             body,
             ended: Box::pin(async move { ended.discarded().await }),
             has_ended: false,
+            _guard: guard,
         })
     }))
+}
+
+fn is_event_stream(response: &Response) -> bool {
+    let content_type = response.headers().get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(EVENT_STREAM))
 }
 
 fn session_ended() -> ApiError {
@@ -66,6 +83,7 @@ struct SessionBody {
     body: Body,
     ended: BoxFuture<'static, ()>,
     has_ended: bool,
+    _guard: Option<RequestGuard>,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -16,11 +16,15 @@
 //! | `machine_taint` | the record that a session has changed the machine |
 //! | `receipt` | what is left of a session |
 //! | `replays` | the recordings of ended sessions |
+//! | `requests` | the requests that are in progress |
+//! | `restart` | the agent is started again, or hands over the current session |
 //! | `taints` | what a session did that outlives it |
 
 mod machine_taint;
 mod receipt;
 mod replays;
+mod requests;
+mod restart;
 mod taints;
 
 use std::{
@@ -35,10 +39,15 @@ use tokio::{
     task::{JoinHandle, spawn_blocking, yield_now},
 };
 
-pub use self::{machine_taint::MachineTaint, taints::Taints};
+pub use self::{
+    machine_taint::MachineTaint,
+    requests::{RequestGuard, Requests},
+    taints::Taints,
+};
 use super::{
     Agent, AgentError, ServedAgent, Services,
     chromium::{self, BrowserState, RenewalError},
+    handover::PassedSession,
     isolation,
     logs::ProgramLog,
     replays::{EndedReplays, ReplayError, StoredReplays},
@@ -96,6 +105,9 @@ struct Inner {
     machine_taint: MachineTaint,
     /// Whether no further session begins until the agent has started again.
     restarting: watch::Sender<bool>,
+    /// Whether the current session may be in use, so that an agent that is to be started again
+    /// hands it over instead of ending.
+    in_use: watch::Sender<bool>,
     /// Whether an earlier agent has used the state directory.
     is_continued: bool,
 }
@@ -105,14 +117,16 @@ struct Inner {
 pub struct SessionScope {
     pub generation: u64,
     pub shutdown: Shutdown,
+    pub requests: Requests,
 }
 
 impl Sessions {
     /// Starts the session that an earlier agent had, or the first one, and removes what is left of
-    /// others.
+    /// others. `passed` is the running browser of that session.
     pub(super) async fn start(
         config: Config,
         own_log: ProgramLog,
+        passed: Option<PassedSession>,
         shutdown: &Shutdown,
     ) -> Result<Self, AgentError> {
         let state_dir = config.state_dir.clone();
@@ -132,6 +146,7 @@ impl Sessions {
         state_dir.record_generation(generation)?;
         let ended = state_dir.ended_replays(generation)?;
         let replays = EndedReplays::load(ended, config.ffmpeg.as_ref(), shutdown)?;
+        let in_use = watch::Sender::new(config.control.is_none());
         let sessions = Self {
             inner: Arc::new(Inner {
                 config,
@@ -143,10 +158,12 @@ impl Sessions {
                 replays,
                 machine_taint,
                 restarting: watch::Sender::new(false),
+                in_use,
                 is_continued,
             }),
         };
-        let session = sessions.start_session(generation).await?;
+        let passed = passed.filter(|passed| passed.generation == generation);
+        let session = sessions.start_session(generation, passed).await?;
         sessions.inner.current.send_replace(Some(session));
         let preparing = sessions.clone();
         shutdown.spawn(async move { preparing.prepare_spare().await });
@@ -168,41 +185,9 @@ impl Sessions {
         }
     }
 
-    /// Has the agent end when no session uses it any more, so that its service manager starts it
-    /// again. Without control that is at the end of the current session; with control, when control
-    /// has leased its host to none.
-    pub(super) fn request_restart(&self) {
-        if !self.inner.restarting.send_replace(true) {
-            tracing::info!("restart requested: the agent ends when no session uses it");
-        }
-    }
-
-    /// Returns whether no further session begins until the agent has started again.
-    pub(super) fn is_restarting(&self) -> bool {
-        *self.inner.restarting.borrow()
-    }
-
     /// Returns a receiver that changes when a session has ended.
     pub(super) fn watch_ends(&self) -> watch::Receiver<Option<SessionReceipt>> {
         self.inner.last_receipt.subscribe()
-    }
-
-    /// Waits until a restart is requested.
-    pub(super) async fn restart_requested(&self) {
-        let mut restarting = self.watch_restarting();
-        // Fails only if nothing can request one any more.
-        let _ = restarting.wait_for(|is_restarting| *is_restarting).await;
-    }
-
-    /// Returns a receiver that changes when a restart is requested.
-    pub(super) fn watch_restarting(&self) -> watch::Receiver<bool> {
-        self.inner.restarting.subscribe()
-    }
-
-    /// Ends the agent, of which a restart was requested, and which no session uses.
-    pub(super) fn end_for_restart(&self) {
-        tracing::info!("no session uses the agent, which ends to be started again");
-        self.inner.shutdown.request();
     }
 
     /// Returns whether the browser of the current session responds.
@@ -396,7 +381,7 @@ impl Sessions {
     /// Starts the session that follows one that is about to end. Without it, the agent ends: its
     /// host has to be replaced.
     async fn start_next(&self, generation: u64) -> Result<ServedAgent, AgentError> {
-        let started = self.start_session(generation).await;
+        let started = self.start_session(generation, None).await;
         started.inspect_err(|error| {
             tracing::error!(%error, "the next session does not start");
             self.inner.shutdown.request();
@@ -414,7 +399,7 @@ impl Sessions {
             return;
         }
         match self
-            .start_session(self.current().agent.session.generation + 1)
+            .start_session(self.current().agent.session.generation + 1, None)
             .await
         {
             Ok(session) => *spare = Some(session),
@@ -422,8 +407,13 @@ impl Sessions {
         }
     }
 
-    /// Starts the services of a session. Its Chromium starts in the background.
-    async fn start_session(&self, generation: u64) -> Result<ServedAgent, AgentError> {
+    /// Starts the services of a session. Its Chromium starts in the background, unless the program
+    /// before has passed it.
+    async fn start_session(
+        &self,
+        generation: u64,
+        passed: Option<PassedSession>,
+    ) -> Result<ServedAgent, AgentError> {
         let config = self.inner.config.for_session(generation);
         let prepared = config.session_dir.prepare();
         prepared.map_err(|source| AgentError::StateDir {
@@ -434,9 +424,10 @@ impl Sessions {
         let scope = SessionScope {
             generation,
             shutdown: shutdown.clone(),
+            requests: Requests::default(),
         };
         let own_log = self.inner.own_log.clone();
-        let services = Services::start(config, own_log, self, scope);
+        let services = Services::start(config, own_log, self, scope, passed);
         let services = services.await.inspect_err(|_| shutdown.discard())?;
         Ok(ServedAgent::new(services))
     }

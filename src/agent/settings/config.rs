@@ -35,6 +35,8 @@ pub struct Config {
     pub chromium_sandbox: ProtectionMode,
     pub xvfb: PathBuf,
     pub script_worker: PathBuf,
+    /// Whether a copy of it runs.
+    pub copies_script_worker: bool,
     pub warm_workers: usize,
     pub max_executes: usize,
     pub script_heap_mb: u32,

@@ -338,8 +338,7 @@ impl Settings {
         let [chromium_user, script_user, process_user] = self.resolve_users(errors);
         let chromium_sandbox = errors.collect("chromium-sandbox", self.chromium_sandbox.parse());
         let process_isolation = errors.collect("process-isolation", self.process_isolation.parse());
-        let xvfb = errors.collect("xvfb", self.find_xvfb());
-        let script_worker = errors.collect("script-worker", self.find_script_worker());
+        let [xvfb, script_worker] = self.resolve_programs(errors);
         Some(Config {
             // The fields with `?` come last, so that an early return hides no error.
             json: self.json,
@@ -348,6 +347,7 @@ impl Settings {
             control,
             spare: self.spare,
             headless: self.headless,
+            copies_script_worker: self.scripts.copy_script_worker,
             warm_workers: errors.number("warm-workers", &self.scripts.warm_workers) as usize,
             max_executes: errors.number("max-executes", &self.scripts.max_executes) as usize,
             script_heap_mb: errors.number("script-heap-mb", &self.scripts.script_heap_mb) as u32,
@@ -389,6 +389,14 @@ impl Settings {
             process_isolation: process_isolation?,
             script_worker: script_worker?,
         })
+    }
+
+    /// Resolves the programs of the X server and of scripts.
+    fn resolve_programs(&self, errors: &mut SettingsErrors) -> [Option<PathBuf>; 2] {
+        [
+            errors.collect("xvfb", self.find_xvfb()),
+            errors.collect("script-worker", self.find_script_worker()),
+        ]
     }
 
     /// Resolves the address and the token. An address that other machines can reach needs a token.

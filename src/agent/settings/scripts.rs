@@ -6,6 +6,11 @@ use crate::system::outbound::AllowedNetwork;
 /// The options of scripts.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ScriptSettings {
+    /// Run a copy of the script worker, in the state directory, so that an upgrade can replace the
+    /// installed one
+    #[arg(long, env = "BERTH_AGENT_COPY_SCRIPT_WORKER")]
+    pub copy_script_worker: bool,
+
     /// Number of warm script workers (0–16)
     #[arg(
         long,

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::{Buf, BytesMut};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use serde::{Deserialize, Serialize};
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::{Receiver, Sender},
@@ -15,7 +16,10 @@ use tokio::{
 };
 
 use super::cbor::{Envelope, Reader, Text};
-use crate::system::process::child;
+use crate::system::process::{
+    child,
+    handover::{PassedBytes, PassedDescriptor},
+};
 
 /// The descriptors on which Chromium expects its ends.
 const CHROMIUM_READS: i32 = 3;
@@ -49,6 +53,31 @@ impl CdpPipe {
         Self::of(from_chromium, to_chromium)
     }
 
+    /// Releases the pipes to the next program of this process.
+    ///
+    /// # Errors
+    /// Fails if a descriptor cannot be passed on.
+    pub(super) fn pass(self) -> io::Result<PassedPipe> {
+        let CdpPipe { reader, writer } = self;
+        Ok(PassedPipe {
+            reader: PassedDescriptor::new(reader.pipe.into_nonblocking_fd()?)?,
+            writer: PassedDescriptor::new(writer.into_nonblocking_fd()?)?,
+            unread: reader.buffer.into(),
+            skipped: reader.skipped,
+        })
+    }
+
+    /// Takes over the pipes of the program before.
+    ///
+    /// # Errors
+    /// Fails if a descriptor is no pipe.
+    pub(super) fn adopt(passed: PassedPipe) -> io::Result<Self> {
+        let mut pipe = Self::of(passed.reader.into_inner(), passed.writer.into_inner())?;
+        pipe.reader.buffer.extend_from_slice(&passed.unread.0);
+        pipe.reader.skipped = passed.skipped;
+        Ok(pipe)
+    }
+
     pub(super) fn of(reader: OwnedFd, writer: OwnedFd) -> io::Result<Self> {
         for descriptor in [&reader, &writer] {
             fcntl(descriptor, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -58,6 +87,17 @@ impl CdpPipe {
             writer: Sender::from_owned_fd(writer)?,
         })
     }
+}
+
+/// The pipes of a running Chromium, for the next program.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct PassedPipe {
+    reader: PassedDescriptor,
+    writer: PassedDescriptor,
+    /// The bytes that were read, but not returned as a message.
+    unread: PassedBytes,
+    /// The number of bytes before the next message.
+    skipped: usize,
 }
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {

@@ -26,8 +26,8 @@ use super::{
 
 /// The most connections of a client with verified certificates, and of one without. More wait.
 const MAX_CONNECTIONS: usize = 256;
-/// The time after which an unused connection is closed. Until then it counts, so that a script which
-/// goes from host to host would wait for it.
+/// The time after which an unused connection is closed. Until then it counts, so that a script
+/// which goes from host to host would wait for it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request.

@@ -3,17 +3,21 @@
 //! Every child leads its own process group, so that it can be ended together with everything it
 //! started. The kernel kills it when this process dies, even by SIGKILL. For that, the kernel
 //! watches the *thread* that forked and not the process, so all children are started by one
-//! thread that lives as long as the process.
+//! thread that lives as long as the process: that of an agent is its main thread, which alone
+//! remains when the process continues with another program ([`super::handover`]).
+
+mod adopted;
+mod output;
+mod spawner;
 
 use std::{
-    collections::VecDeque,
-    fmt, io,
+    io,
     os::{
         fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
     },
     process::{ExitStatus, Stdio},
-    sync::{Arc, LazyLock},
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,48 +29,29 @@ use nix::{
     },
     unistd::{self, Pid},
 };
-use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
     process::{self, ChildStdout, Command},
     runtime::Handle,
     time,
 };
 
-use super::environment::{self, Inherited};
-use crate::{
-    lines::{Line, LineBuffer},
-    system::sync::job_thread::JobThread,
+pub(super) use self::spawner::on_spawner;
+pub use self::spawner::{start_on_main_thread, wait_for_starts};
+use self::{
+    adopted::AdoptedProcess,
+    output::{LineConsumer, OutputReader, Tail},
 };
+use super::{
+    environment::{self, Inherited},
+    handover::PassedDescriptor,
+};
+use crate::lines::Line;
 
 /// The running program, even if its file was replaced or removed.
 pub(in crate::system) const OWN_PROGRAM: &str = "/proc/self/exe";
 /// The lowest number of descriptors that are inherited under another number.
 const FIRST_HIGH_DESCRIPTOR: RawFd = 10;
-/// The number of output lines kept for the error report if a child fails.
-const TAIL_LINES: usize = 40;
-/// The number of bytes kept of each of these lines.
-const TAIL_LINE_BYTES: usize = 1024;
-
-static SPAWNER: LazyLock<JobThread> = LazyLock::new(|| JobThread::start("spawner"));
-
-/// Runs `start` on the thread that starts all children. If the caller has stopped waiting, its
-/// result is passed to `on_abandoned`.
-pub(super) async fn on_spawner<T: Send + 'static>(
-    start: impl FnOnce() -> T + Send + 'static,
-    on_abandoned: impl FnOnce(T) + Send + 'static,
-) -> io::Result<T> {
-    SPAWNER.run(start, on_abandoned).await
-}
-
-/// Waits until every start that was requested before has succeeded or failed. Those whose caller
-/// has stopped waiting are not run any more, or were killed.
-///
-/// # Errors
-/// Fails if the system refuses the thread that starts children.
-pub async fn wait_for_starts() -> io::Result<()> {
-    on_spawner(|| (), drop).await
-}
 
 /// Starts `command` as the leader of a new process group that dies with this process. The caller
 /// sets the standard streams.
@@ -191,10 +176,47 @@ pub type Listener = Arc<dyn Fn(&Line) + Send + Sync>;
 pub struct Child {
     name: &'static str,
     pid: u32,
-    inner: process::Child,
+    inner: Inner,
+    output: Vec<OutputReader>,
     tail: Tail,
     /// Whether the leader is reaped. Its pid may belong to another process afterwards.
     is_reaped: bool,
+}
+
+/// A child of the program before, for the next one.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PassedChild {
+    pid: u32,
+    /// The pipes of its output.
+    output: Vec<PassedDescriptor>,
+}
+
+impl PassedChild {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+enum Inner {
+    Spawned(process::Child),
+    Adopted(AdoptedProcess),
+}
+
+impl Inner {
+    async fn wait(&mut self) -> io::Result<ExitStatus> {
+        match self {
+            Inner::Spawned(child) => child.wait().await,
+            Inner::Adopted(child) => child.wait().await,
+        }
+    }
+
+    fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        match self {
+            Inner::Spawned(child) => child.try_wait(),
+            Inner::Adopted(child) => child.try_wait(),
+        }
+    }
 }
 
 impl Child {
@@ -277,30 +299,72 @@ impl Child {
             .stderr(Stdio::piped());
         let mut inner = spawn(command, inherited).await?;
         let pid = inner.id().unwrap_or_default();
-        let tail = Tail::default();
         let mut pipe = inner.stdout.take();
+        let stderr = inner.stderr.take();
+        let mut child = Self::new(name, pid, Inner::Spawned(inner));
         if matches!(stdout, Stdout::Log)
             && let Some(pipe) = pipe.take()
         {
-            tokio::spawn(read_lines(
-                name,
-                pid,
-                pipe,
-                consumer.for_stdout(),
-                tail.clone(),
-            ));
+            child.read_output(pipe.into_owned_fd()?, consumer.for_stdout())?;
         }
-        if let Some(stderr) = inner.stderr.take() {
-            tokio::spawn(read_lines(name, pid, stderr, consumer, tail.clone()));
+        if let Some(stderr) = stderr {
+            child.read_output(stderr.into_owned_fd()?, consumer)?;
         }
-        let child = Self {
+        Ok((child, pipe))
+    }
+
+    fn new(name: &'static str, pid: u32, inner: Inner) -> Self {
+        Self {
             name,
             pid,
             inner,
-            tail,
+            output: Vec::new(),
+            tail: Tail::default(),
             is_reaped: false,
-        };
-        Ok((child, pipe))
+        }
+    }
+
+    /// Reads a pipe of its output as long as it exists.
+    fn read_output(&mut self, pipe: OwnedFd, consumer: LineConsumer) -> io::Result<()> {
+        let tail = self.tail.clone();
+        let reader = OutputReader::start(self.name, self.pid, pipe, consumer, tail)?;
+        self.output.push(reader);
+        Ok(())
+    }
+
+    /// Releases the child to the next program of this process. The group is not killed any more.
+    ///
+    /// # Errors
+    /// Fails if its output cannot be passed on. It is killed then.
+    pub async fn pass(mut self) -> io::Result<PassedChild> {
+        let mut output = Vec::new();
+        for reader in self.output.drain(..) {
+            // One that has ended was closed by the child.
+            if let Some(pipe) = reader.stop().await {
+                output.push(PassedDescriptor::new(pipe)?);
+            }
+        }
+        self.is_reaped = true;
+        Ok(PassedChild {
+            pid: self.pid,
+            output,
+        })
+    }
+
+    /// Takes over a child of the program before. It is killed if that fails.
+    ///
+    /// # Errors
+    /// Fails if it cannot be watched.
+    pub fn adopt(name: &'static str, passed: PassedChild, listener: &Listener) -> io::Result<Self> {
+        let PassedChild { pid, output } = passed;
+        let adopted = AdoptedProcess::open(pid);
+        let inner = adopted.inspect_err(|_| signal_group(pid, Signal::SIGKILL))?;
+        let mut child = Self::new(name, pid, Inner::Adopted(inner));
+        for pipe in output {
+            let consumer = LineConsumer::Listener(listener.clone());
+            child.read_output(pipe.into_inner(), consumer)?;
+        }
+        Ok(child)
     }
 
     #[must_use]
@@ -388,84 +452,4 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.kill_remaining_group();
     }
-}
-
-/// The last lines of a child's output. Clones share them.
-#[derive(Clone, Default)]
-struct Tail(Arc<Mutex<VecDeque<String>>>);
-
-impl Tail {
-    fn push(&self, line: String) {
-        let mut lines = self.0.lock();
-        if lines.len() == TAIL_LINES {
-            lines.pop_front();
-        }
-        lines.push_back(line);
-    }
-}
-
-impl fmt::Display for Tail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, line) in self.0.lock().iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(line)?;
-        }
-        Ok(())
-    }
-}
-
-/// The consumer of a child's lines, besides the log.
-enum LineConsumer {
-    Listener(Listener),
-    LogParser(LogParser),
-    None,
-}
-
-impl LineConsumer {
-    /// Returns the consumer for standard output. Our own programs log to standard error only.
-    fn for_stdout(&self) -> Self {
-        match self {
-            LineConsumer::Listener(listener) => LineConsumer::Listener(listener.clone()),
-            LineConsumer::LogParser(_) | LineConsumer::None => LineConsumer::None,
-        }
-    }
-}
-
-/// Reads lines until end-of-file. It never stops earlier, so that the child does not block.
-async fn read_lines(
-    name: &'static str,
-    pid: u32,
-    mut pipe: impl AsyncRead + Unpin,
-    consumer: LineConsumer,
-    tail: Tail,
-) {
-    let mut chunk = [0; 8 * 1024];
-    let mut lines = LineBuffer::default();
-    let consume = |line: Line| {
-        match &consumer {
-            LineConsumer::Listener(listener) => listener(&line),
-            LineConsumer::LogParser(parser) => {
-                if let Some(summary) = parser(&line.text) {
-                    tail.push(summary);
-                    return;
-                }
-            }
-            LineConsumer::None => {}
-        }
-        let mut text = line.text;
-        if !text.is_empty() {
-            tracing::debug!(child = name, pid, "{text}");
-            text.truncate(text.floor_char_boundary(TAIL_LINE_BYTES));
-            tail.push(text);
-        }
-    };
-    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
-        lines.push(&chunk[..read]);
-        while let Some(line) = lines.next_line() {
-            consume(line);
-        }
-    }
-    lines.take_rest().into_iter().for_each(consume);
 }

@@ -95,6 +95,21 @@ pub(super) fn limit(command: &mut Command, inherited: Inherited) {
     }
 }
 
+/// Removes a variable that is for this program alone, and returns its value.
+///
+/// Must be called before the process starts a thread.
+#[expect(
+    unsafe_code,
+    clippy::disallowed_methods,
+    reason = "set by the program before, not by a user"
+)]
+pub(super) fn take(name: &str) -> Option<OsString> {
+    let value = std::env::var_os(name)?;
+    // SAFETY: the process has one thread.
+    unsafe { std::env::remove_var(name) };
+    Some(value)
+}
+
 /// Erases the initial environment of this process, which other processes of its user can read in
 /// `/proc/<pid>/environ`, except for what children receive. The variables keep their values for
 /// this process.

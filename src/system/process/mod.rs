@@ -14,6 +14,7 @@
 //! boot        the running time of the machine
 //! cgroup      the cgroups of client processes, where the agent may create some
 //! freeze      stops a process group for a moment
+//! handover    the program that this process continues with
 //! stat        one line of /proc/<pid>/stat, and the number of forks
 //! sysv_ipc    System V shared memory, semaphores and message queues of a user
 //! open_files  the limit on open files
@@ -21,7 +22,7 @@
 //! ```
 //!
 //! Four threads do the work that must not run on the async runtime. Each lives as long as the
-//! process and owns the state in its row:
+//! process and owns the state in its row. The spawner of an agent is its main thread:
 //!
 //! ```text
 //! thread       started by  owns
@@ -41,6 +42,7 @@ pub mod core_dumps;
 pub mod dedicated_uid;
 pub mod environment;
 pub mod freeze;
+pub mod handover;
 pub mod memory;
 pub mod mount_namespace;
 pub mod open_files;

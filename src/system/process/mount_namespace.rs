@@ -30,10 +30,10 @@ use nix::{
     sys::stat::{Mode, mkdirat},
     unistd::{UnlinkatFlags, unlinkat},
 };
-
+use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
-use super::confinement::Confinement;
+use super::{confinement::Confinement, handover::PassedDescriptor};
 
 /// The mode of the directories that lead to a shown path.
 const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
@@ -130,6 +130,42 @@ impl MountNamespaces {
         let builder = thread::Builder::new().name("mounts".to_owned());
         let created = builder.spawn(move || plan.mount())?.join();
         created.map_err(|_| io::Error::other("the mounts panicked"))?
+    }
+}
+
+/// Mount namespaces for the next program of this process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PassedNamespaces {
+    shared: PassedDescriptor,
+    user: PassedDescriptor,
+    root: PassedDescriptor,
+    own_mounts: HashSet<u64>,
+}
+
+impl MountNamespaces {
+    /// Takes over the namespaces of the program before.
+    #[must_use]
+    pub fn adopt(passed: PassedNamespaces) -> Self {
+        MountNamespaces {
+            shared: passed.shared.into_inner().into(),
+            user: passed.user.into_inner().into(),
+            root: passed.root.into_inner(),
+            own_mounts: passed.own_mounts,
+        }
+    }
+
+    /// Returns the namespaces for the next program.
+    ///
+    /// # Errors
+    /// If a descriptor cannot be passed on.
+    pub fn pass(&self) -> io::Result<PassedNamespaces> {
+        let copy = |descriptor: &OwnedFd| PassedDescriptor::new(descriptor.try_clone()?);
+        Ok(PassedNamespaces {
+            shared: copy(&self.shared.0)?,
+            user: copy(&self.user.0)?,
+            root: copy(&self.root)?,
+            own_mounts: self.own_mounts.clone(),
+        })
     }
 }
 

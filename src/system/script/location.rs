@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-const NAME: &str = "berth-script";
+/// The file name of the script worker.
+pub const SCRIPT_WORKER: &str = "berth-script";
+/// The file name of its snapshot, which is beside it.
+pub const SNAPSHOT: &str = "berth-script.snapshot";
 /// The directory of private programs, below the parent of the program's directory.
 const PRIVATE_DIRECTORY: &str = "lib/berth";
 
@@ -16,8 +19,8 @@ pub fn find_private_program(own: &Path, name: &str) -> Option<PathBuf> {
 /// Returns the path of the script worker that belongs to an agent's program: in `../lib/berth`,
 /// where packages install it, or else beside the program. It may be missing.
 pub fn find_script_worker(agent: &Path) -> PathBuf {
-    let installed = find_private_program(agent, NAME);
-    installed.unwrap_or_else(|| agent.with_file_name(NAME))
+    let installed = find_private_program(agent, SCRIPT_WORKER);
+    installed.unwrap_or_else(|| agent.with_file_name(SCRIPT_WORKER))
 }
 
 #[cfg(test)]

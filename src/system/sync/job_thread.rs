@@ -15,6 +15,16 @@ pub(in crate::system) struct JobThread {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
 }
 
+/// The jobs for a thread.
+pub(in crate::system) struct Jobs(mpsc::Receiver<Job>);
+
+impl Jobs {
+    /// Runs the jobs until [`JobThread::end`] is called. Blocks.
+    pub(in crate::system) fn run(self) {
+        self.0.into_iter().for_each(|job| job());
+    }
+}
+
 impl JobThread {
     /// Starts the thread. If the system refuses, the next job tries again.
     pub(in crate::system) fn start(name: &'static str) -> Self {
@@ -26,6 +36,22 @@ impl JobThread {
             tracing::error!(%error, name, "cannot start a thread");
         }
         thread
+    }
+
+    /// Returns a handle of the calling thread, which is to run the jobs.
+    #[expect(clippy::disallowed_methods, reason = "every caller waits for its job")]
+    pub(in crate::system) fn calling(name: &'static str) -> (Self, Jobs) {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let thread = Self {
+            name,
+            jobs: Mutex::new(Some(sender)),
+        };
+        (thread, Jobs(jobs))
+    }
+
+    /// Ends the thread after the jobs so far. A later job starts another one.
+    pub(in crate::system) fn end(&self) {
+        *self.jobs.lock() = None;
     }
 
     #[expect(clippy::disallowed_methods, reason = "every caller waits for its job")]

@@ -29,7 +29,10 @@ use nix::{
     sys::stat::{Mode, SFlag, fchmod, fstat},
     unistd::{Gid, Uid, fchown},
 };
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::system::process::handover::PassedDescriptor;
 
 /// The directory of the sockets of all X servers.
 pub const SOCKET_DIR: &str = "/tmp/.X11-unix";
@@ -44,7 +47,14 @@ const OPEN_MODE: u32 = 0o666;
 pub struct DisplayNumber {
     number: u32,
     /// The abstract socket, bound and not listening: clients are refused, and use the file.
-    _reserved: Socket,
+    reserved: Socket,
+}
+
+/// A reserved number for the next program.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PassedDisplayNumber {
+    number: u32,
+    reserved: PassedDescriptor,
 }
 
 impl DisplayNumber {
@@ -71,14 +81,31 @@ impl DisplayNumber {
         let reserved = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         let name = format!("\0{}", socket_path(number));
         match reserved.bind(&SockAddr::unix(name)?) {
-            Ok(()) if is_replaceable(number)? => Ok(Some(DisplayNumber {
-                number,
-                _reserved: reserved,
-            })),
+            Ok(()) if is_replaceable(number)? => Ok(Some(DisplayNumber { number, reserved })),
             Ok(()) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the number that the program before has reserved.
+    #[must_use]
+    pub fn adopt(passed: PassedDisplayNumber) -> Self {
+        DisplayNumber {
+            number: passed.number,
+            reserved: passed.reserved.into_inner().into(),
+        }
+    }
+
+    /// Releases the number to the next program of this process.
+    ///
+    /// # Errors
+    /// Fails if the descriptor cannot be passed on.
+    pub fn pass(self) -> io::Result<PassedDisplayNumber> {
+        Ok(PassedDisplayNumber {
+            number: self.number,
+            reserved: PassedDescriptor::new(self.reserved.into())?,
+        })
     }
 
     #[must_use]

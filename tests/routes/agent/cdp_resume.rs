@@ -1,160 +1,25 @@
 //! `GET /cdp?resume=…`
 
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
     processes,
+    resumable::{Lost, PROTOCOL, Resumable, attach, close_code, evaluate, open},
     scripts::metric,
     wait::until,
     websocket::Client,
 };
 
-const PROTOCOL: &str = "berth.resume.v1";
 const NOT_RESUMABLE: u16 = 4012;
-
-/// A client that numbers its messages.
-struct Resumable {
-    socket: Client,
-    id: String,
-    sent: u64,
-    received: u64,
-}
-
-impl Resumable {
-    async fn connect(agent: &TestAgent) -> Self {
-        let mut socket = open(agent, "resume=new").await;
-        let greeting = parse(&socket.next_text().await);
-        assert_eq!(greeting["received"], 0);
-        Resumable {
-            socket,
-            id: greeting["id"].as_str().unwrap().to_owned(),
-            sent: 0,
-            received: 0,
-        }
-    }
-
-    fn query(&self) -> String {
-        format!("resume={}&received={}", self.id, self.received)
-    }
-
-    /// Loses the WebSocket, without a Close frame.
-    fn lose(self) -> Lost {
-        Lost {
-            id: self.id,
-            sent: self.sent,
-            received: self.received,
-        }
-    }
-
-    async fn send(&mut self, number: u64, message: Value) {
-        self.sent = number;
-        self.socket.send_text(format!("{number} {message}")).await;
-    }
-
-    async fn call(&mut self, message: Value) {
-        self.send(self.sent + 1, message).await;
-    }
-
-    /// Returns the next message, whose number must follow.
-    async fn next(&mut self) -> Value {
-        loop {
-            let text = self.socket.next_text().await;
-            let (number, message) = text.split_once(' ').expect("a number");
-            if number == "ack" {
-                continue;
-            }
-            self.received += 1;
-            assert_eq!(number, self.received.to_string(), "{text:.200}");
-            return parse(message);
-        }
-    }
-
-    /// Returns the next reply with this id; events before it are discarded.
-    async fn reply(&mut self, id: u64) -> Value {
-        loop {
-            let message = self.next().await;
-            if message["id"] == id {
-                return message;
-            }
-        }
-    }
-}
-
-/// A client without a WebSocket.
-struct Lost {
-    id: String,
-    sent: u64,
-    received: u64,
-}
-
-impl Lost {
-    async fn resume(self, agent: &TestAgent, expected: u64) -> Resumable {
-        let query = format!("resume={}&received={}", self.id, self.received);
-        let mut resumed = Resumable {
-            socket: open(agent, &query).await,
-            id: self.id,
-            sent: self.sent,
-            received: self.received,
-        };
-        let greeting = parse(&resumed.socket.next_text().await);
-        assert_eq!(greeting["received"], expected);
-        assert_eq!(greeting["id"], resumed.id.as_str());
-        resumed
-    }
-
-    async fn is_refused(&self, agent: &TestAgent, code: u16) {
-        let query = format!("resume={}&received={}", self.id, self.received);
-        assert_eq!(close_code(open(agent, &query).await).await, code);
-    }
-}
-
-async fn open(agent: &TestAgent, query: &str) -> Client {
-    let url = agent.ws_url(&format!("/cdp?{query}"));
-    Client::connect_with_protocol(&url, PROTOCOL).await
-}
-
-fn parse(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text:.200}"))
-}
-
-async fn close_code(socket: Client) -> u16 {
-    let close = socket.closed().await.expect("a Close frame");
-    close.code.into()
-}
 
 async fn clients(agent: &TestAgent, count: f64) {
     until("clients", async || {
         (metric(agent, "berth_cdp_clients").await == count).then_some(())
     })
     .await;
-}
-
-/// Attaches to the tab, and returns the session.
-async fn attach(client: &mut Resumable) -> Value {
-    client
-        .call(json!({"id": 1, "method": "Target.getTargets"}))
-        .await;
-    let targets = client.reply(1).await;
-    let infos = targets["result"]["targetInfos"].as_array().unwrap();
-    let tab = infos.iter().find(|info| info["type"] == "page").unwrap();
-    let params = json!({"targetId": tab["targetId"], "flatten": true});
-    client
-        .call(json!({"id": 2, "method": "Target.attachToTarget", "params": params}))
-        .await;
-    let session = client.reply(2).await["result"]["sessionId"].clone();
-    client
-        .call(json!({"id": 3, "method": "Runtime.enable", "sessionId": session}))
-        .await;
-    client.reply(3).await;
-    session
-}
-
-fn evaluate(id: u64, session: &Value, expression: &str) -> Value {
-    json!({"id": id, "method": "Runtime.evaluate", "sessionId": session,
-        "params": {"expression": expression}})
 }
 
 #[tokio::test]

@@ -107,6 +107,8 @@ async fn request_restart(agent: &TestAgent) {
 async fn agent_ends_with_its_session_if_a_restart_was_requested() {
     let agent = Start::headless().with(["--spare"]).ready().await;
     let first = receipt(&agent).await;
+    // Another program could not continue with this client.
+    let _client = Client::connect(&agent.ws_url("/cdp")).await;
     request_restart(&agent).await;
     // The receipt of an earlier session ends nothing.
     assert_eq!(receipt(&agent).await, first);

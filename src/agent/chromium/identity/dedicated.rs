@@ -21,11 +21,16 @@ const GPU_DEVICES: &str = "/dev/dri";
 const RENDER_NODE_PREFIX: &str = "renderD";
 
 /// Returns credentials with a uid of its own: the owner of `user_data`, if that is one, so that an
-/// agent that starts again keeps its uid, and otherwise a random one.
-pub(super) fn credentials(user_data: &Path) -> io::Result<Credentials> {
+/// agent that starts again keeps its uid, and otherwise a random one. `is_running` is whether its
+/// Chromium runs already.
+pub(super) fn credentials(user_data: &Path, is_running: bool) -> io::Result<Credentials> {
     let owner = fs::metadata(user_data).ok();
     let owner = owner.map(|found| Uid::from_raw(found.uid()));
-    let uid = dedicated_uid::find(owner, None)?;
+    let kept = owner.filter(|owner| is_running && dedicated_uid::is_dedicated(*owner));
+    let uid = match kept {
+        Some(uid) => uid,
+        None => dedicated_uid::find(owner, None)?,
+    };
     Ok(Credentials {
         uid,
         gid: Gid::from_raw(uid.as_raw()),

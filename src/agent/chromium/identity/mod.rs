@@ -59,10 +59,14 @@ pub(in crate::agent) struct Identity {
 }
 
 impl Identity {
-    /// Chooses the user and examines what it may do. Creates nothing.
-    pub(in crate::agent) async fn resolve(config: &Config) -> Result<Self, IdentityError> {
+    /// Chooses the user and examines what it may do. Creates nothing. `is_running` is whether the
+    /// session's Chromium runs already: its user is kept.
+    pub(in crate::agent) async fn resolve(
+        config: &Config,
+        is_running: bool,
+    ) -> Result<Self, IdentityError> {
         let settings = config.clone();
-        let examined = spawn_blocking(move || Examined::new(&settings)).await;
+        let examined = spawn_blocking(move || Examined::new(&settings, is_running)).await;
         let examined = examined.map_err(io::Error::other)??;
         let support = Support {
             is_root: examined.uid().is_root(),
@@ -155,14 +159,14 @@ struct Examined {
 
 impl Examined {
     /// Blocks for some milliseconds.
-    fn new(config: &Config) -> Result<Self, IdentityError> {
+    fn new(config: &Config, is_running: bool) -> Result<Self, IdentityError> {
         let (credentials, is_named) = match &config.chromium_user {
             _ if !Uid::effective().is_root() => (None, true),
             ChildUser::Named(credentials) if credentials.uid.is_root() => (None, true),
             ChildUser::Named(credentials) => (Some(credentials.clone()), true),
             ChildUser::Dedicated => {
                 let user_data = config.session_dir.user_data();
-                (Some(dedicated::credentials(&user_data)?), false)
+                (Some(dedicated::credentials(&user_data, is_running)?), false)
             }
         };
         let Some(credentials) = credentials else {

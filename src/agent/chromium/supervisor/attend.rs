@@ -8,8 +8,8 @@ use super::Supervisor;
 use crate::{
     agent::{
         chromium::{
-            BrowserState, LeaseError, LeaseMode, ProfileLease, Request, ResizeError,
-            launch::{self, Process},
+            BrowserState, LeaseError, LeaseMode, ProfileLease, Request, ResizeError, health,
+            launch::Process,
         },
         display::Display,
     },
@@ -20,6 +20,8 @@ use crate::{
 /// Why a run of Chromium has ended.
 pub(super) enum RunEnd {
     Shutdown,
+    /// Chromium still runs, for the next program of the agent.
+    Handover(Box<Process>),
     /// A request has ended it.
     Requested(Arc<str>),
     Failed(Arc<str>),
@@ -45,8 +47,8 @@ impl Supervisor {
             let _ = reply.send(Ok(()));
         }
         let devtools = process.devtools.clone();
-        let mut hang = pin!(launch::wait_for_hang(&devtools));
-        let mut disconnected = pin!(launch::wait_for_disconnection(&devtools));
+        let mut hang = pin!(health::wait_for_hang(&devtools));
+        let mut disconnected = pin!(health::wait_for_disconnection(&devtools));
         loop {
             let event = tokio::select! {
                 biased;
@@ -59,6 +61,9 @@ impl Supervisor {
                 request = self.requests.recv() => request.map_or(Event::Shutdown, Event::Request),
             };
             match event {
+                Event::Shutdown if self.shutdown.is_handover() => {
+                    return RunEnd::Handover(Box::new(process));
+                }
                 Event::Shutdown => {
                     match self.shutdown.is_discarded() {
                         true => process.kill().await,

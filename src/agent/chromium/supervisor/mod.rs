@@ -26,6 +26,7 @@ use std::{
 };
 
 use chrono::Utc;
+use parking_lot::Mutex;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time,
@@ -34,8 +35,9 @@ use url::Url;
 
 use self::{attend::RunEnd, restart_delay::RestartDelay};
 use super::{
-    BrowserState, Chromium, DisplayStatus, Identity, LeaseError, LeaseMode, NotReady, ProfileLease,
-    Request, ResizeError, Status, changes::Changes, kill_left_processes, leftovers,
+    AdoptedBrowser, BrowserState, Chromium, DisplayStatus, Identity, LeaseError, LeaseMode,
+    NotReady, ProfileLease, Request, ResizeError, Status, StoppedBrowser, changes::Changes,
+    handover::PassedStatus, kill_left_processes, launch::Process, leftovers,
 };
 use crate::{
     agent::{display::Display, logs::Logs, settings::Config},
@@ -66,18 +68,25 @@ struct Supervisor {
     reserves_frame_buffer: bool,
     /// The reply to a resize that restarts Chromium, sent when the next one runs.
     resize_reply: Option<oneshot::Sender<Result<(), ResizeError>>>,
+    /// The browser of the program before, until it is attended.
+    adopted: Option<AdoptedBrowser>,
+    /// Receives the browser that the next program takes over.
+    stopped: Arc<Mutex<Option<StoppedBrowser>>>,
 }
 
-/// Starts the supervisor, and returns the handle at once.
+/// Starts the supervisor, and returns the handle at once. It continues with an `adopted` browser,
+/// if there is one.
 pub(in crate::agent) fn start(
     config: Arc<Config>,
     identity: Identity,
     logs: Logs,
+    adopted: Option<AdoptedBrowser>,
     shutdown: &Shutdown,
 ) -> Chromium {
     let identity = Arc::new(identity);
     let changes = Changes::read(&config.session_dir);
     let viewport = changes.viewport.unwrap_or(config.viewport);
+    let stopped = Arc::default();
     let (requests_sender, requests) = mpsc::channel(REQUEST_QUEUE);
     let (state, state_receiver) = watch::channel(BrowserState::Starting);
     let (status, status_receiver) = watch::channel(Status {
@@ -111,6 +120,8 @@ pub(in crate::agent) fn start(
         display: None,
         reserves_frame_buffer: true,
         resize_reply: None,
+        adopted,
+        stopped: Arc::clone(&stopped),
         config,
         identity,
         logs,
@@ -121,14 +132,28 @@ pub(in crate::agent) fn start(
         status: status_receiver,
         focused: focused_receiver,
         requests: requests_sender,
+        stopped,
     }
 }
 
 impl Supervisor {
     async fn run(mut self) {
-        // Those of an earlier agent.
-        kill_left_processes(self.config.session_dir.root());
-        self.run_until_shutdown().await;
+        if self.adopted.is_none() {
+            // Those of an earlier agent.
+            kill_left_processes(self.config.session_dir.root());
+        }
+        if let Some(process) = self.run_until_shutdown().await {
+            let stopped = StoppedBrowser {
+                process,
+                display: self.display.take(),
+                status: PassedStatus {
+                    viewport: self.viewport,
+                    restarts: self.status.borrow().restarts,
+                    reserves_frame_buffer: self.reserves_frame_buffer,
+                },
+            };
+            *self.stopped.lock() = Some(stopped);
+        }
         if let Some(display) = self.display.take() {
             display.terminate().await;
         }
@@ -136,13 +161,14 @@ impl Supervisor {
         self.publish(BrowserState::Stopped);
     }
 
-    async fn run_until_shutdown(&mut self) {
+    /// Returns Chromium if it still runs, for the next program of the agent.
+    async fn run_until_shutdown(&mut self) -> Option<Process> {
         let shutdown = self.shutdown.clone();
         loop {
             let started = tokio::select! {
                 biased;
-                () = shutdown.requested() => return,
-                started = self.start_chromium() => started,
+                () = shutdown.requested() => return None,
+                started = self.start_or_adopt() => started,
             };
             let started_at = Instant::now();
             let end = match started {
@@ -156,7 +182,8 @@ impl Supervisor {
                 }
             };
             let (reason, delay) = match end {
-                RunEnd::Shutdown => return,
+                RunEnd::Shutdown => return None,
+                RunEnd::Handover(process) => return Some(*process),
                 RunEnd::Requested(reason) => (reason, None),
                 RunEnd::Failed(reason) => {
                     let delay = self.restart_delay.after_failure(started_at.elapsed());

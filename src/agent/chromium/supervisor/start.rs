@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use super::Supervisor;
 use crate::agent::{
     chromium::{
-        Devtools,
+        AdoptedBrowser, Devtools,
         front::{self, open_in_front},
         launch::{LaunchError, Process},
         leftovers,
@@ -33,8 +33,38 @@ impl StartError {
 }
 
 impl Supervisor {
+    /// Continues with the browser of the program before, or starts one.
+    pub(super) async fn start_or_adopt(&mut self) -> Result<Process, StartError> {
+        match self.adopted.take() {
+            Some(adopted) => self.adopt(adopted).await,
+            None => self.start_chromium().await,
+        }
+    }
+
+    async fn adopt(&mut self, adopted: AdoptedBrowser) -> Result<Process, StartError> {
+        let AdoptedBrowser {
+            process,
+            display,
+            status,
+        } = adopted;
+        self.generation = process.generation;
+        self.viewport = status.viewport;
+        self.reserves_frame_buffer = status.reserves_frame_buffer;
+        self.status
+            .send_modify(|current| current.restarts = status.restarts);
+        self.display = display;
+        self.publish_display();
+        let process = Process::adopt(&self.config, &self.identity, process).await?;
+        tracing::info!(
+            pid = process.devtools.pid,
+            "continuing with the running Chromium"
+        );
+        self.focused.send_replace(self.generation);
+        Ok(process)
+    }
+
     /// Starts the display, unless one runs, and Chromium.
-    pub(super) async fn start_chromium(&mut self) -> Result<Process, StartError> {
+    async fn start_chromium(&mut self) -> Result<Process, StartError> {
         let is_new_display = self.ensure_display().await?;
         let launched_at = Instant::now();
         self.generation += 1;

@@ -12,7 +12,7 @@ use axum::{
 };
 use tokio::time::timeout;
 
-pub use self::resumption::ResumableConnections;
+pub use self::resumption::{PassedConnection, ResumableConnections, StoppedConnection};
 use self::{resumption::OpenedConnection, socket::CdpSocket};
 use crate::{
     agent::{

@@ -20,6 +20,7 @@
 //! | `browser_message` | a message of Chromium: its head, and its JSON text for a client |
 //! | `carried` | sessions that are not flat: messages in other messages |
 //! | `command` | a client's message: checked, and written anew |
+//! | `passed` | what the next program of this process takes over |
 //! | `session` | sessions and their ids |
 //! | `router` | whose session, whose call |
 //! | `outbox` | the queue to a client |
@@ -37,6 +38,9 @@ mod command;
 #[cfg(test)]
 mod fuzz;
 mod outbox;
+mod passed;
+#[cfg(test)]
+mod passed_tests;
 mod router;
 mod session;
 #[cfg(test)]
@@ -51,11 +55,15 @@ use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub use self::outbox::End;
 use self::{
     command::Command,
     outbox::{Inbox, Outbox},
-    router::{ClientId, Router},
+    router::Router,
+};
+pub use self::{
+    outbox::End,
+    passed::{AdoptedConnections, PassedMultiplexer},
+    router::ClientId,
 };
 use super::{
     pipe::{CdpPipe, Frame},
@@ -116,6 +124,11 @@ enum Request {
     /// A reply to a message that is no command.
     Reject(ClientId, Bytes),
     Disconnect(ClientId),
+    /// Disconnects all clients but these, and ends the task.
+    Pass {
+        kept: Vec<ClientId>,
+        reply: oneshot::Sender<io::Result<PassedMultiplexer>>,
+    },
 }
 
 impl Request {
@@ -124,7 +137,7 @@ impl Request {
         let length = match self {
             Request::Command(_, command) => command.len(),
             Request::Reject(_, reply) => reply.len(),
-            Request::Attach(_) | Request::Disconnect(_) => return 0,
+            Request::Attach(_) | Request::Disconnect(_) | Request::Pass { .. } => return 0,
         };
         (length + REQUEST_OVERHEAD).min(BUDGET) as u32
     }
@@ -144,16 +157,38 @@ impl Multiplexer {
     /// Starts the task, which ends with Chromium.
     pub fn start(pipe: CdpPipe) -> Self {
         let (requests, receiver) = mpsc::unbounded_channel();
+        let queued = Arc::default();
+        Self::start_with(
+            pipe,
+            Router::default(),
+            Vec::new(),
+            queued,
+            (requests, receiver),
+        )
+    }
+
+    /// Starts the task with `unsent` bytes of commands.
+    fn start_with(
+        pipe: CdpPipe,
+        router: Router,
+        unsent: Vec<u8>,
+        queued: Arc<AtomicUsize>,
+        (requests, receiver): (
+            mpsc::UnboundedSender<Request>,
+            mpsc::UnboundedReceiver<Request>,
+        ),
+    ) -> Self {
         let ended = CancellationToken::new();
         let budget = Arc::new(Semaphore::new(BUDGET));
         let task = Task {
             pipe,
-            router: Router::default(),
+            router,
             requests: receiver,
             budget: budget.clone(),
-            unsent: Vec::new(),
+            unsent,
             sent: 0,
             unsent_cost: 0,
+            passing: None,
         };
         let guard = ended.clone().drop_guard();
         tokio::spawn(async move {
@@ -163,7 +198,7 @@ impl Multiplexer {
         Multiplexer {
             requests,
             budget,
-            queued: Arc::default(),
+            queued,
             ended,
         }
     }
@@ -189,6 +224,15 @@ impl Multiplexer {
         let sent = self.requests.send(Request::Attach(client));
         sent.map_err(|_| ConnectError::Gone)?;
         let connection = connected.await.map_err(|_| ConnectError::Gone)??;
+        Ok(self.halves(connection, inbox, options))
+    }
+
+    fn halves(
+        &self,
+        connection: Connection,
+        inbox: Inbox,
+        options: ClientOptions,
+    ) -> (CdpSender, CdpReceiver) {
         let connection = Arc::new(connection);
         let sender = CdpSender {
             connection: connection.clone(),
@@ -196,11 +240,24 @@ impl Multiplexer {
             budget: self.budget.clone(),
         };
         let receiver = CdpReceiver {
-            _connection: connection,
+            connection,
             inbox,
             batch: Vec::new(),
         };
-        Ok((sender, receiver))
+        (sender, receiver)
+    }
+
+    /// Ends the task without Chromium, for the next program of this process. The connections of
+    /// `kept` clients continue there; their messages up to now can still be received here.
+    ///
+    /// # Errors
+    /// Fails if Chromium has ended, or a descriptor cannot be passed on.
+    pub async fn pass(&self, kept: Vec<ClientId>) -> io::Result<PassedMultiplexer> {
+        let (reply, passed) = oneshot::channel();
+        let ended = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        let sent = self.requests.send(Request::Pass { kept, reply });
+        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        passed.await.map_err(ended)?
     }
 
     /// Whether Chromium has ended.
@@ -263,7 +320,7 @@ impl CdpSender {
 /// The receiving half of a client's connection.
 #[derive(Debug)]
 pub struct CdpReceiver {
-    _connection: Arc<Connection>,
+    connection: Arc<Connection>,
     inbox: Inbox,
     /// Messages that were received and not returned yet, the last one first. They still count as
     /// queued.
@@ -292,6 +349,11 @@ impl CdpReceiver {
         Some(message)
     }
 
+    /// Returns the id of the client.
+    pub fn client(&self) -> ClientId {
+        self.connection.id
+    }
+
     /// Returns a token that is cancelled when the connection ends because its messages are not
     /// read.
     pub fn too_slow(&self) -> CancellationToken {
@@ -311,6 +373,8 @@ struct Task {
     sent: usize,
     /// The part of the budget that it occupies.
     unsent_cost: u32,
+    /// Receives the pipe and the routes when the task ends for the next program.
+    passing: Option<oneshot::Sender<io::Result<PassedMultiplexer>>>,
 }
 
 impl Task {
@@ -324,7 +388,17 @@ impl Task {
             }
         }
         self.budget.close();
-        self.router.end_all();
+        match self.passing.take() {
+            Some(reply) => {
+                let _ = reply.send(self.pass());
+            }
+            None => self.router.end_all(),
+        }
+    }
+
+    fn pass(self) -> io::Result<PassedMultiplexer> {
+        let unsent = self.unsent.get(self.sent..).unwrap_or_default();
+        PassedMultiplexer::new(self.pipe.pass()?, unsent, self.router)
     }
 
     /// Passes messages on until Chromium has ended, or no handle is left.
@@ -349,6 +423,9 @@ impl Task {
                         return Ok(());
                     }
                     batch.drain(..).for_each(|request| self.handle(request));
+                    if self.passing.is_some() {
+                        return Ok(());
+                    }
                 }
                 writable = self.pipe.writer.writable(), if is_sending => writable?,
             }
@@ -365,6 +442,10 @@ impl Task {
             }
             Request::Reject(client, reply) => self.router.deliver(client, reply),
             Request::Disconnect(client) => self.router.disconnect(client, &mut self.unsent),
+            Request::Pass { kept, reply } => {
+                self.router.disconnect_all_but(&kept, &mut self.unsent);
+                self.passing = Some(reply);
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::{collections::hash_map::Entry, io, sync::Arc};
 
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
@@ -33,19 +34,19 @@ const TOO_LONG: &str = "the reply is over 256 MiB";
 /// The size above which a message is not copied out of the buffer in which it was written.
 const MAX_COPIED: usize = 64 << 10;
 
-#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
-pub(super) struct ClientId(u64);
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientId(u64);
 
-struct Client {
-    root: SessionId,
-    outbox: Outbox,
-    max_event: usize,
+pub(super) struct Client {
+    pub(super) root: SessionId,
+    pub(super) outbox: Outbox,
+    pub(super) max_event: usize,
     /// The number of calls that are not answered yet.
-    calls: usize,
+    pub(super) calls: usize,
 }
 
 /// The use of the reply to an id on the pipe.
-enum Call {
+pub(super) enum Call {
     Attach(NewClient),
     /// Ends the connection of a client that has gone: afterwards no reply for it can come.
     Detach(ClientId),
@@ -63,12 +64,12 @@ enum Call {
 /// All keys are chosen by Chromium or the agent, so that a fast hash is safe.
 #[derive(Default)]
 pub(super) struct Router {
-    clients: FxHashMap<ClientId, Client>,
-    sessions: FxHashMap<SessionId, Session>,
-    calls: FxHashMap<u32, Call>,
-    last_client: u64,
+    pub(super) clients: FxHashMap<ClientId, Client>,
+    pub(super) sessions: FxHashMap<SessionId, Session>,
+    pub(super) calls: FxHashMap<u32, Call>,
+    pub(super) last_client: u64,
     /// The number of ids used on the pipe.
-    used_ids: u32,
+    pub(super) used_ids: u32,
     /// The buffer in which messages to clients are written.
     text: Vec<u8>,
 }
@@ -196,6 +197,13 @@ impl Router {
             self.detach(client, root, pipe);
         }
         self.clients.remove(&client);
+    }
+
+    pub(super) fn disconnect_all_but(&mut self, kept: &[ClientId], pipe: &mut Vec<u8>) {
+        let clients: Vec<ClientId> = self.clients.keys().copied().collect();
+        for client in clients.into_iter().filter(|client| !kept.contains(client)) {
+            self.disconnect(client, pipe);
+        }
     }
 
     fn detach(&mut self, client: ClientId, root: SessionId, pipe: &mut Vec<u8>) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::router::ClientId;
 
 /// The start of a message's last member if that is its session.
@@ -10,7 +12,8 @@ const ID_LENGTH: usize = 32;
 const MEMBER_LENGTH: usize = MEMBER_START.len() + ID_LENGTH + 1;
 
 /// The id of a session: 32 hexadecimal digits in capitals.
-#[derive(Clone, Copy, Hash, PartialEq, Eq)]
+#[derive(Clone, Copy, Hash, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub(super) struct SessionId(u128);
 
 impl SessionId {
@@ -43,6 +46,20 @@ impl SessionId {
     }
 }
 
+impl From<SessionId> for String {
+    fn from(id: SessionId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for SessionId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        SessionId::parse(text.as_bytes()).ok_or("no id of a session")
+    }
+}
+
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032X}", self.0)
@@ -56,6 +73,7 @@ impl fmt::Debug for SessionId {
 }
 
 /// A session of a client.
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Session {
     pub(super) client: ClientId,
     pub(super) parent: Option<SessionId>,

@@ -12,7 +12,7 @@ use crate::system::cdp::{
     message::{INVALID_REQUEST, PARSE_ERROR, SERVER_ERROR, SESSION_NOT_FOUND},
 };
 
-const OPTIONS: ClientOptions = ClientOptions {
+pub(super) const OPTIONS: ClientOptions = ClientOptions {
     caller: Some(Caller::Client),
     max_event: usize::MAX,
 };
@@ -62,7 +62,7 @@ impl FakeChromium {
         self.send_bytes(message).await;
     }
 
-    async fn send_bytes(&mut self, mut rest: Vec<u8>) {
+    pub(super) async fn send_bytes(&mut self, mut rest: Vec<u8>) {
         while !rest.is_empty() {
             self.pipe.writer.writable().await.unwrap();
             match self.pipe.writer.try_write(&rest) {
@@ -106,15 +106,15 @@ impl FakeChromium {
     }
 }
 
-struct Client {
-    sender: CdpSender,
-    receiver: CdpReceiver,
+pub(super) struct Client {
+    pub(super) sender: CdpSender,
+    pub(super) receiver: CdpReceiver,
     /// The session of its connection.
-    root: String,
+    pub(super) root: String,
 }
 
 impl Client {
-    async fn connect(multiplexer: &Multiplexer, chromium: &mut FakeChromium) -> Self {
+    pub(super) async fn connect(multiplexer: &Multiplexer, chromium: &mut FakeChromium) -> Self {
         Self::connect_to(multiplexer, chromium, Endpoint::Browser).await
     }
 
@@ -133,11 +133,11 @@ impl Client {
         }
     }
 
-    async fn send(&self, message: impl AsRef<str>) {
+    pub(super) async fn send(&self, message: impl AsRef<str>) {
         self.sender.send(message.as_ref()).await.unwrap();
     }
 
-    async fn received(&mut self) -> Value {
+    pub(super) async fn received(&mut self) -> Value {
         serde_json::from_slice(&self.text().await).unwrap()
     }
 
@@ -146,13 +146,13 @@ impl Client {
         next.await.expect("a message in time").unwrap()
     }
 
-    async fn end(&mut self) -> End {
+    pub(super) async fn end(&mut self) -> End {
         let next = timeout(Duration::from_secs(60), self.receiver.next());
         next.await.expect("an end in time").unwrap_err()
     }
 
     /// Asserts that nothing was sent to the client before the reply to this call.
-    async fn assert_quiet(&mut self, chromium: &mut FakeChromium) {
+    pub(super) async fn assert_quiet(&mut self, chromium: &mut FakeChromium) {
         self.send(r#"{"id":2147483647,"method":"Quiet.check"}"#)
             .await;
         let call = chromium.next().await.unwrap();

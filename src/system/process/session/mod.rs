@@ -21,7 +21,7 @@ mod exec_status;
 mod fork_message;
 mod fork_server;
 mod leader;
-mod pidfd;
+pub(in crate::system::process) mod pidfd;
 mod pre_exec;
 mod spawn;
 

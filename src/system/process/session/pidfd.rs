@@ -13,7 +13,7 @@ use nix::{errno::Errno, libc, unistd::Pid};
 
 /// Opens a pidfd for `pid`, which must be a child of this process that is not reaped.
 #[expect(unsafe_code, reason = "nix has no wrapper for pidfd_open")]
-pub(super) fn open(pid: Pid) -> io::Result<OwnedFd> {
+pub(in crate::system::process) fn open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: the call accesses no memory of this process.
     let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) };
     let fd = i32::try_from(Errno::result(opened)?).map_err(io::Error::other)?;
@@ -23,7 +23,10 @@ pub(super) fn open(pid: Pid) -> io::Result<OwnedFd> {
 
 /// Calls `waitid` with `options`. Returns `None` if the process has not ended.
 #[expect(unsafe_code, reason = "nix's waitid fails for real-time signals")]
-pub(super) fn wait(pidfd: &OwnedFd, options: i32) -> io::Result<Option<ExitStatus>> {
+pub(in crate::system::process) fn wait(
+    pidfd: &OwnedFd,
+    options: i32,
+) -> io::Result<Option<ExitStatus>> {
     loop {
         // SAFETY: all zeros is a valid value of this plain struct.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };

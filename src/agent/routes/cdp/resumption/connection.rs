@@ -22,6 +22,7 @@ use super::{
     frame::{ClientFrame, ack, greeting, numbered},
     log::Log,
     not_resumable,
+    passed::{PassedConnection, StoppedConnection},
 };
 use crate::{
     agent::{
@@ -48,6 +49,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A resumable connection.
 pub(super) struct Connection {
     id: ResumeId,
+    /// Whether it begins without a WebSocket.
+    is_adopted: bool,
     window: Duration,
     receiver: CdpReceiver,
     exchange: Exchange,
@@ -78,6 +81,18 @@ enum Outcome {
     Closed,
     /// The connection has ended for this reason.
     Ended(CloseReason),
+    /// The agent is shutting down.
+    Stopping,
+}
+
+/// The end of a connection.
+pub(super) enum ConnectionEnd {
+    /// The client has closed it, or has not come back in time.
+    Closed,
+    /// The reason for which it has ended, which a client that comes back gets.
+    Reason(CloseReason),
+    /// The agent is shutting down.
+    Stopping(Box<StoppedConnection>),
 }
 
 impl Connection {
@@ -90,6 +105,7 @@ impl Connection {
         let (sender, receiver) = opened.channel;
         Connection {
             id,
+            is_adopted: false,
             window,
             receiver,
             exchange: Exchange {
@@ -106,27 +122,63 @@ impl Connection {
         }
     }
 
-    /// Serves the client on one WebSocket after the other until the connection ends. Returns the
-    /// reason for a client that comes back, if there is one.
-    pub(super) async fn run(
+    /// Returns the connection that the program before has passed.
+    pub(super) fn adopt(
+        passed: PassedConnection,
+        opened: OpenedConnection,
+        window: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
+        let mut connection = Self::new(passed.id, opened, window, shutdown);
+        connection.is_adopted = true;
+        connection.exchange.log = Mutex::new(passed.log);
+        connection.exchange.received = AtomicU64::new(passed.received);
+        connection
+    }
+
+    pub(super) fn id(&self) -> ResumeId {
+        self.id
+    }
+
+    /// Serves the client on one WebSocket after the other until the connection ends.
+    pub(super) async fn run(self, attachments: &mut mpsc::Receiver<Attachment>) -> ConnectionEnd {
+        let first = match self.is_adopted {
+            true => Outcome::Lost,
+            false => match attachments.recv().await {
+                Some(first) => Outcome::Replaced(Box::new(first)),
+                None => Outcome::Closed,
+            },
+        };
+        self.run_after(first, attachments).await
+    }
+
+    async fn run_after(
         mut self,
+        mut outcome: Outcome,
         attachments: &mut mpsc::Receiver<Attachment>,
-    ) -> Option<CloseReason> {
-        let mut attachment = attachments.recv().await?;
+    ) -> ConnectionEnd {
         loop {
-            attachment = match self.serve(attachment, attachments).await {
-                Outcome::Replaced(attachment) => *attachment,
-                Outcome::Lost if self.is_unused() => return None,
+            outcome = match outcome {
+                Outcome::Replaced(attachment) => self.serve(*attachment, attachments).await,
+                Outcome::Lost if self.is_unused() => return ConnectionEnd::Closed,
                 Outcome::Lost => {
                     tracing::debug!(connection = ?self.id, "DevTools client lost");
                     match self.wait(attachments).await {
-                        Outcome::Replaced(attachment) => *attachment,
-                        Outcome::Ended(reason) => return Some(reason),
-                        Outcome::Lost | Outcome::Closed => return None,
+                        Outcome::Lost => return ConnectionEnd::Closed,
+                        outcome => outcome,
                     }
                 }
-                Outcome::Closed => return None,
-                Outcome::Ended(reason) => return Some(reason),
+                Outcome::Closed => return ConnectionEnd::Closed,
+                Outcome::Ended(reason) => return ConnectionEnd::Reason(reason),
+                Outcome::Stopping => {
+                    let stopped = StoppedConnection {
+                        id: self.id,
+                        received: self.exchange.received.into_inner(),
+                        log: self.exchange.log.into_inner(),
+                        receiver: self.receiver,
+                    };
+                    return ConnectionEnd::Stopping(Box::new(stopped));
+                }
             };
         }
     }
@@ -162,6 +214,7 @@ impl Connection {
                 CloseReason::new(CloseCode::TakenOver, "the client has resumed elsewhere")
             }
             Outcome::Ended(reason) => reason.clone(),
+            Outcome::Stopping => CloseReason::of_shutdown(&self.shutdown),
         };
         self.shutdown.spawn_connection(async move {
             let _in_use = _in_use;
@@ -188,29 +241,25 @@ impl Connection {
         let mut receiving = pin!(receive(from_client, exchange));
         let end = loop {
             tokio::select! {
-                            biased;
-                            () = self.shutdown.requested() => {
-                                return Outcome::Ended(CloseReason::of_shutdown(&self.shutdown));
-                            }
-                            reason = clients.wait_until_gone(self.generation) => {
-                                return Outcome::Ended(CloseReason::new(CloseCode::BrowserRestarted, reason));
-                            }
-                            () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
-                            Some(attachment) = attachments.recv() => {
-                                if let Some(outcome) = exchange.accept(attachment, &self.shutdown) {
-             return outcome;
+                biased;
+                () = self.shutdown.requested() => return Outcome::Stopping,
+                reason = clients.wait_until_gone(self.generation) => return restarted(reason),
+                () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
+                Some(attachment) = attachments.recv() => {
+                    if let Some(outcome) = exchange.accept(attachment, &self.shutdown) {
+                        return outcome;
+                    }
+                }
+                outcome = &mut receiving => return outcome,
+                end = &mut sending => match end {
+                    Some(end) => break end,
+                    // It may have sent a Close frame before.
+                    None => {
+                        let outcome = timeout(CLOSE_TIMEOUT, receiving).await;
+                        return outcome.unwrap_or(Outcome::Lost);
+                    }
+                },
             }
-                            }
-                            outcome = &mut receiving => return outcome,
-                            end = &mut sending => match end {
-                                Some(end) => break end,
-                                // It may have sent a Close frame before.
-                                None => {
-                                    let outcome = timeout(CLOSE_TIMEOUT, receiving).await;
-                                    return outcome.unwrap_or(Outcome::Lost);
-                                }
-                            },
-                        }
         };
         Outcome::Ended(reason_of(end, &clients, self.generation).await)
     }
@@ -222,26 +271,24 @@ impl Connection {
         loop {
             let has_room = self.exchange.log.lock().has_room();
             tokio::select! {
-                            biased;
-                            () = self.shutdown.requested() => return Outcome::Lost,
-                            () = sleep_until(deadline) => return Outcome::Lost,
-                            Some(attachment) = attachments.recv() => {
-                                if let Some(outcome) = self.exchange.accept(attachment, &self.shutdown) {
-             return outcome;
+                biased;
+                () = self.shutdown.requested() => return Outcome::Stopping,
+                () = sleep_until(deadline) => return Outcome::Lost,
+                Some(attachment) = attachments.recv() => {
+                    if let Some(outcome) = self.exchange.accept(attachment, &self.shutdown) {
+                        return outcome;
+                    }
+                }
+                reason = self.clients.wait_until_gone(self.generation) => return restarted(reason),
+                () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
+                message = self.receiver.next(), if has_room => match message {
+                    Ok(message) => self.exchange.log.lock().push(message),
+                    Err(end) => {
+                        let reason = reason_of(end, &self.clients, self.generation).await;
+                        return Outcome::Ended(reason);
+                    }
+                },
             }
-                            }
-                            reason = self.clients.wait_until_gone(self.generation) => {
-                                return Outcome::Ended(CloseReason::new(CloseCode::BrowserRestarted, reason));
-                            }
-                            () = too_slow.cancelled() => return Outcome::Ended(too_slow_reason()),
-                            message = self.receiver.next(), if has_room => match message {
-                                Ok(message) => self.exchange.log.lock().push(message),
-                                Err(end) => {
-                                    let reason = reason_of(end, &self.clients, self.generation).await;
-                                    return Outcome::Ended(reason);
-                                }
-                            },
-                        }
         }
     }
 
@@ -261,6 +308,10 @@ impl Exchange {
         shutdown.spawn_connection(close(attachment, reason));
         None
     }
+}
+
+fn restarted(reason: String) -> Outcome {
+    Outcome::Ended(CloseReason::new(CloseCode::BrowserRestarted, reason))
 }
 
 async fn reason_of(end: End, clients: &CdpClients, generation: u64) -> CloseReason {

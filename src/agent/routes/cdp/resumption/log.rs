@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use metrics::counter;
+use serde::{Deserialize, Serialize};
+
+use crate::system::process::handover::PassedBytes;
 
 /// The bytes beyond which no further message is taken from Chromium's queue until the client
 /// acknowledges some.
@@ -12,14 +15,14 @@ const MAX_BYTES: usize = 16 << 20;
 const MAX_MESSAGES: usize = 16_384;
 
 /// A queue of numbered messages. The first one has the number 1.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Log {
     /// The number of the last acknowledged message.
     acknowledged: u64,
     /// The number of the last message that was sent.
     sent: u64,
-    /// The messages after it.
-    messages: VecDeque<Bytes>,
+    /// The messages after the last acknowledged one.
+    messages: VecDeque<PassedBytes>,
     bytes: usize,
 }
 
@@ -35,13 +38,14 @@ impl Log {
     /// Adds a message, of any length.
     pub(super) fn push(&mut self, message: Bytes) {
         self.bytes += message.len();
-        self.messages.push_back(message);
+        self.messages.push_back(message.into());
     }
 
     /// Returns the message with the number after `number`.
     pub(super) fn after(&self, number: u64) -> Option<&Bytes> {
         let index = number.checked_sub(self.acknowledged)?;
-        self.messages.get(usize::try_from(index).ok()?)
+        let message = self.messages.get(usize::try_from(index).ok()?);
+        message.map(|message| &message.0)
     }
 
     /// Returns the message with the number after `number`, which is sent now.
@@ -66,7 +70,7 @@ impl Log {
         }
         while self.acknowledged < number {
             let message = self.messages.pop_front().unwrap_or_default();
-            self.bytes -= message.len();
+            self.bytes -= message.0.len();
             self.acknowledged += 1;
         }
         Ok(())

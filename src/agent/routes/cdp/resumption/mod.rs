@@ -5,6 +5,7 @@
 //!                     ▲    │                         │
 //!                     └────┴───── resumed by id ─────┘
 //! any ── Chromium or the session ends, or the client closes with 1000 ──▶ ended
+//! any ── another program takes over the agent ──▶ detached, there
 //! ```
 //!
 //! Messages are numbered in both directions. Each side retains what the other has not acknowledged,
@@ -16,10 +17,12 @@
 //! | `frame` | the messages of the subprotocol |
 //! | `log` | the messages that the client has not acknowledged |
 //! | `connection` | the task of a connection |
+//! | `passed` | connections that the next program of the agent continues |
 
 mod connection;
 mod frame;
 mod log;
+mod passed;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -31,13 +34,14 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use self::connection::Connection;
+use self::connection::{Connection, ConnectionEnd};
+pub use self::passed::{PassedConnection, StoppedConnection};
 use crate::{
-    agent::cdp_clients::{CdpClients, ClientPermit},
+    agent::cdp_clients::{Admitted, CdpClients, ClientPermit},
     api::devtools::ResumeId,
     http::{CloseCode, CloseReason, close_gracefully},
     shutdown::Shutdown,
-    system::cdp::multiplexer::{CdpReceiver, CdpSender},
+    system::cdp::multiplexer::{AdoptedConnections, CdpReceiver, CdpSender},
 };
 
 /// The number of WebSockets that may wait for a connection's task.
@@ -59,6 +63,8 @@ type Attachments = Mutex<HashMap<ResumeId, mpsc::Sender<Attachment>>>;
 pub struct ResumableConnections {
     window: Duration,
     attachments: Arc<Attachments>,
+    /// The connections that the next program continues.
+    stopped: Arc<Mutex<Vec<StoppedConnection>>>,
     shutdown: Shutdown,
 }
 
@@ -89,35 +95,100 @@ impl ResumableConnections {
         ResumableConnections {
             window,
             attachments: Arc::default(),
+            stopped: Arc::default(),
             shutdown: shutdown.clone(),
         }
+    }
+
+    /// Returns the number of connections.
+    pub(in crate::agent) fn count(&self) -> usize {
+        self.attachments.lock().len()
+    }
+
+    /// Returns the connections that were stopped for another program, after the tasks have ended.
+    pub(in crate::agent) fn take_stopped(&self) -> Vec<StoppedConnection> {
+        std::mem::take(&mut *self.stopped.lock())
     }
 
     /// Starts a connection with its first WebSocket, and returns when that is no longer used.
     pub(super) async fn start(&self, opened: OpenedConnection, socket: WebSocket) {
         let id = ResumeId::random();
+        let (window, shutdown) = (self.window, self.shutdown.clone());
+        let connection = Connection::new(id, opened, window, shutdown);
+        self.spawn(connection);
+        self.resume(id, 0, socket).await;
+    }
+
+    /// Continues the connections of the program before, without WebSockets at first. `clients` has
+    /// a permit for each, unless the limit was lowered.
+    pub(in crate::agent) async fn adopt(
+        &self,
+        passed: Vec<PassedConnection>,
+        mut channels: AdoptedConnections,
+        clients: &CdpClients,
+        generation: u64,
+    ) {
+        for passed in passed {
+            let Some(channel) = channels.take(passed.client, super::OPTIONS) else {
+                continue;
+            };
+            let Ok(Admitted { permit, .. }) = clients.admit().await else {
+                continue;
+            };
+            let opened = OpenedConnection {
+                channel,
+                permit,
+                clients: clients.clone(),
+                generation,
+            };
+            let (window, shutdown) = (self.window, self.shutdown.clone());
+            let connection = Connection::adopt(passed, opened, window, shutdown);
+            self.spawn(connection);
+        }
+    }
+
+    /// Registers a connection and spawns its task.
+    fn spawn(&self, connection: Connection) {
+        let id = connection.id();
         let (sender, mut attachments) = mpsc::channel(MAX_WAITING);
         self.attachments.lock().insert(id, sender);
         let registration = Registration {
             id,
             attachments: self.attachments.clone(),
         };
-        let (window, shutdown) = (self.window, self.shutdown.clone());
-        let connection = Connection::new(id, opened, window, shutdown.clone());
+        let this = self.clone();
         self.shutdown.spawn_connection(async move {
             let end = connection.run(&mut attachments).await;
-            if let Some(end) = &end {
-                repeat(end, &mut attachments, window, &shutdown).await;
-            }
+            let end = this.finish(end, &mut attachments).await;
             drop(registration);
             // A client that has come at the last moment.
-            let end = end.unwrap_or_else(|| not_resumable("the connection has ended"));
             attachments.close();
             while let Some(attachment) = attachments.recv().await {
                 close(attachment, end.clone()).await;
             }
         });
-        self.resume(id, 0, socket).await;
+    }
+
+    /// Answers clients that come back, or keeps the connection for the next program. Returns the
+    /// reason for clients that come later.
+    async fn finish(
+        &self,
+        end: ConnectionEnd,
+        attachments: &mut mpsc::Receiver<Attachment>,
+    ) -> CloseReason {
+        match end {
+            ConnectionEnd::Closed => not_resumable("the connection has ended"),
+            ConnectionEnd::Reason(reason) => {
+                repeat(&reason, attachments, self.window, &self.shutdown).await;
+                reason
+            }
+            ConnectionEnd::Stopping(stopped) => {
+                if self.shutdown.is_handover() {
+                    self.stopped.lock().push(*stopped);
+                }
+                CloseReason::of_shutdown(&self.shutdown)
+            }
+        }
     }
 
     /// Continues a connection with another WebSocket, and returns when that is no longer used.
