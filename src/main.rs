@@ -32,6 +32,10 @@ fn main() -> ExitCode {
         return exit_code;
     }
     // Before any thread is started, and before any process is that could read it.
+    environment::erase_initial();
+    if let Err(error) = core_dumps::disable() {
+        return fail(&format!("cannot disable core files: {error}"));
+    }
     let passed = handover::take_state().unwrap_or_else(|error| {
         print_error(format!(
             "berth: the running browser cannot be continued: {error}"
@@ -39,10 +43,6 @@ fn main() -> ExitCode {
         handover::kill_children();
         None
     });
-    environment::erase_initial();
-    if let Err(error) = core_dumps::disable() {
-        return fail(&format!("cannot disable core files: {error}"));
-    }
     let cli = match Cli::resolve(std::env::args_os()) {
         Ok(cli) => cli,
         Err(CliError::Usage(error)) => error.exit(),

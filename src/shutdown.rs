@@ -10,7 +10,7 @@ use std::{
     future::Future,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -35,9 +35,16 @@ pub struct Shutdown {
     connections: TaskTracker,
     /// Whether only this part of the server ends, and nothing of it is used again.
     is_discarded: Arc<AtomicBool>,
-    /// Whether the process continues with another program. All parts share it.
-    is_handover: Arc<AtomicBool>,
+    /// The kind of the shutdown of the whole: one of the constants below. All parts share it.
+    kind: Arc<AtomicU8>,
 }
+
+/// No shutdown of the whole was requested.
+const NONE: u8 = 0;
+/// The process continues with another program.
+const HANDOVER: u8 = 1;
+/// The process ends.
+const END: u8 = 2;
 
 impl Default for Shutdown {
     fn default() -> Self {
@@ -55,7 +62,7 @@ impl Shutdown {
             connections: tasks.clone(),
             tasks,
             is_discarded: Arc::default(),
-            is_handover: Arc::default(),
+            kind: Arc::default(),
         }
     }
 
@@ -85,7 +92,7 @@ impl Shutdown {
         let part = Self {
             token: self.token.child_token(),
             connections: self.connections.clone(),
-            is_handover: self.is_handover.clone(),
+            kind: self.kind.clone(),
             ..Self::new()
         };
         let (token, tasks) = (part.token.clone(), part.tasks.clone());
@@ -99,7 +106,7 @@ impl Shutdown {
 
     /// Requests the shutdown. A handover that was requested before is given up.
     pub fn request(&self) {
-        self.is_handover.store(false, Ordering::Relaxed);
+        self.kind.store(END, Ordering::SeqCst);
         self.cancel();
     }
 
@@ -118,10 +125,11 @@ impl Shutdown {
     /// Requests the shutdown of a server whose process continues with another program: what that
     /// takes over is not ended. Returns false if a shutdown was requested before.
     pub fn request_handover(&self) -> bool {
-        let is_first = self.requested_at.set(Instant::now()).is_ok();
+        let order = Ordering::SeqCst;
+        let exchanged = self.kind.compare_exchange(NONE, HANDOVER, order, order);
+        let is_first = exchanged.is_ok();
         if is_first {
-            self.is_handover.store(true, Ordering::Relaxed);
-            self.token.cancel();
+            self.cancel();
         }
         is_first
     }
@@ -129,7 +137,7 @@ impl Shutdown {
     /// Returns whether another program takes over from this part, which is not discarded.
     #[must_use]
     pub fn is_handover(&self) -> bool {
-        self.is_handover.load(Ordering::Relaxed) && !self.is_discarded()
+        self.kind.load(Ordering::SeqCst) == HANDOVER && !self.is_discarded()
     }
 
     /// Returns whether the part is discarded, instead of ending with the server.
@@ -244,6 +252,21 @@ mod tests {
         assert!(futures::poll!(&mut draining).is_pending());
         drop(finish);
         assert!(draining.await);
+    }
+
+    #[tokio::test]
+    async fn handover_is_given_up_for_a_shutdown_and_not_requested_after_one() {
+        let shutdown = Shutdown::new();
+        let (kept, discarded) = (shutdown.part(), shutdown.part());
+        discarded.discard();
+        assert!(shutdown.request_handover() && !shutdown.request_handover());
+        assert!(kept.is_requested() && kept.is_handover());
+        assert!(!discarded.is_handover());
+        shutdown.request();
+        assert!(!shutdown.is_handover() && !kept.is_handover());
+        let ending = Shutdown::new();
+        ending.request();
+        assert!(!ending.request_handover() && !ending.is_handover());
     }
 
     #[tokio::test]

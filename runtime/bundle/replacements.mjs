@@ -109,6 +109,34 @@ export const patches = {
       if (!areLong) fileBuffers`,
     ],
     [`localPaths = void 0;`, `if (!areLong) localPaths = void 0;`],
+    // Files of the session, which a script cannot read.
+    [`promises.stat(file)).size`, `promises.stat(file).catch(() => ({ size: Infinity }))).size`],
+  ],
+  [`${core}server/dom.ts`]: [
+    [
+      `promises.access(localPath, `,
+      `promises.stat(localPath).catch((error) => {
+            if (error.code !== "EACCES") throw error;
+          }, `,
+    ],
+    // A refusal of the agent is final.
+    [
+      `await this._page.delegate.setInputFilePaths(progress2, retargeted, localPathsOrDirectory);`,
+      `await this._page.delegate.setInputFilePaths(progress2, retargeted, localPathsOrDirectory).catch((error) => {
+              throw error.message.includes(": DOM.setFileInputFiles: ") ? new NonRecoverableDOMError(error.message) : error;
+            });`,
+    ],
+  ],
+  // The agent checks whether a path outside the script's directory leads to a file of the session.
+  [`${core}client/elementHandle.ts`]: [
+    [
+      `promises.stat(item);
+    if (stat.isDirectory()) {`,
+      `promises.stat(item).catch((error) => {
+      if (error.code !== "EACCES") throw error;
+    });
+    if (stat?.isDirectory()) {`,
+    ],
   ],
   // The host decompresses bodies.
   [`${core}server/fetch.ts`]: [

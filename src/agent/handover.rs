@@ -81,7 +81,10 @@ impl PassedSession {
         Ok(PassedSession {
             generation: agent.session.generation,
             browser: browser.pass(kept).await?,
-            connections: stopped.into_iter().map(StoppedConnection::pass).collect(),
+            connections: stopped
+                .into_iter()
+                .filter_map(StoppedConnection::pass)
+                .collect(),
             clipboard: agent.clipboard.written_text(),
             namespaces,
         })
@@ -91,10 +94,6 @@ impl PassedSession {
 /// Begins the handover as soon as nothing is in use that cannot be continued. Returns before if the
 /// program cannot take over.
 pub(super) async fn begin(program: NextProgram, sessions: Sessions, shutdown: Shutdown) {
-    tokio::select! {
-        () = sessions.in_use() => {}
-        () = shutdown.requested() => return,
-    }
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut reported = None;
@@ -103,8 +102,11 @@ pub(super) async fn begin(program: NextProgram, sessions: Sessions, shutdown: Sh
             _ = checks.tick() => {}
             () = shutdown.requested() => return,
         }
+        if !sessions.may_be_in_use() {
+            continue;
+        }
         let agent = sessions.current().agent;
-        if let Some(in_use) = in_use(&agent) {
+        if let Some(in_use) = in_use_for_long(&agent).await {
             if reported.replace(in_use) != Some(in_use) {
                 tracing::info!(in_use, "the agent is replaced when this has ended");
             }
@@ -137,19 +139,29 @@ fn in_use(agent: &Agent) -> Option<&'static str> {
         Some("DevTools connections that cannot be resumed")
     } else if agent.session.requests.count() > 0 {
         Some("requests")
-    } else if agent
-        .isolation
-        .as_ref()
-        .is_some_and(Isolation::has_processes)
-    {
-        Some("processes of the session's user")
     } else {
         None
     }
 }
 
-/// Continues with the next program. Returns only if no program can be started.
-pub(super) async fn continue_with(program: NextProgram, stopped: Stopped) -> io::Error {
+/// Does the same, and also names what takes a while to find.
+async fn in_use_for_long(agent: &Agent) -> Option<&'static str> {
+    if let Some(in_use) = in_use(agent) {
+        Some(in_use)
+    } else if agent.processes.has_left_any().await {
+        Some("daemons of clients")
+    } else if !agent.chromium.responds().await {
+        Some("a browser that does not respond")
+    } else {
+        None
+    }
+}
+
+/// Continues with the next program. Returns if a shutdown was requested meanwhile.
+///
+/// # Errors
+/// Fails if no program can be started.
+pub(super) async fn continue_with(program: NextProgram, stopped: Stopped) -> io::Result<()> {
     let session = PassedSession::of(&stopped.sessions.current().agent).await;
     let session = session
         .inspect_err(|error| tracing::error!(%error, "the browser is not handed over"))
@@ -164,10 +176,11 @@ pub(super) async fn continue_with(program: NextProgram, stopped: Stopped) -> io:
         session,
     };
     tracing::info!("continuing with the program on disk");
-    match program.exec(state, kept.unwrap_or_default()).await {
-        Ok(never) => match never {},
-        Err(error) => error,
-    }
+    let shutdown = stopped.shutdown;
+    let is_given_up = move || !shutdown.is_handover();
+    program
+        .exec(state, kept.unwrap_or_default(), is_given_up)
+        .await
 }
 
 /// Listens on the address, with the socket of the program before if it has that address.

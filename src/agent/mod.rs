@@ -121,7 +121,7 @@ pub async fn run(
     restart.spawn_handler(started.sessions.clone(), program.clone(), &started.shutdown);
     let stopped = started.run().await?;
     match stopped.shutdown.is_handover() {
-        true => Err(handover::continue_with(program, stopped).await.into()),
+        true => Ok(handover::continue_with(program, stopped).await?),
         false => Ok(()),
     }
 }
@@ -171,11 +171,11 @@ async fn start_with(
         source,
     })?;
     if config.copies_script_worker {
-        let copied = config.state_dir.copy_script_worker(&config.script_worker);
-        config.script_worker = copied.map_err(|source| AgentError::StateDir {
-            path: config.state_dir.root().display().to_string(),
-            source,
-        })?;
+        match config.state_dir.copy_script_worker(&config.script_worker) {
+            Ok(copy) => config.script_worker = copy,
+            // Scripts then fail while an upgrade replaces it, instead of the agent.
+            Err(error) => tracing::warn!(%error, "cannot copy the script worker"),
+        }
     }
     tree::start_threads()?;
     session::start_fork_server().await;
@@ -247,6 +247,12 @@ impl Started {
                 timeout = ?config.stop_grace,
                 "shutdown did not complete in time, killing the remaining tasks"
             );
+        }
+        // The handover was given up while the services ended.
+        if !shutdown.is_handover()
+            && let Some(browser) = sessions.current().agent.chromium.take_stopped()
+        {
+            browser.close().await;
         }
         Ok(Stopped {
             sessions,

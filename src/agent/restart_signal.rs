@@ -30,12 +30,14 @@ impl RestartSignal {
     ) {
         let stop = shutdown.clone();
         shutdown.spawn(async move {
-            tokio::select! {
-                _ = self.0.recv() => {
-                    sessions.request_restart();
-                    handover::begin(program, sessions, stop).await;
+            loop {
+                tokio::select! {
+                    _ = self.0.recv() => sessions.request_restart(),
+                    () = stop.requested() => return,
                 }
-                () = stop.requested() => {}
+                // It returns if the program cannot take over. The next signal may be about another
+                // program, or other options.
+                handover::begin(program.clone(), sessions.clone(), stop.clone()).await;
             }
         });
     }

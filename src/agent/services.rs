@@ -45,7 +45,7 @@ use crate::{
 };
 
 /// The longest wait for the answer of a browser that the program before has passed.
-const ADOPTION_TIMEOUT: Duration = Duration::from_secs(10);
+const ADOPTION_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The state of the routes: a cheap handle on the services.
 #[derive(Clone)]
@@ -164,7 +164,7 @@ impl Services {
         let processes = Processes::new(options, taints.clone(), shutdown).await?;
         let browser = Browser::start(&config, identity, &logs, passed, shutdown).await;
         let chromium = browser.chromium;
-        let options = automation::Options::new(&config, script_user);
+        let options = automation::Options::new(&config, file_access.root().clone(), script_user);
         let automation = Automation::start(options, chromium.clone(), shutdown)?;
         let authority = config.session_dir.display_authority();
         let clipboard = Clipboard::start(chromium.clone(), &authority, text, shutdown);

@@ -92,9 +92,7 @@ impl StateDir {
                 directory.join(location::SNAPSHOT),
             ),
         ] {
-            let draft = to.with_extension("new");
-            fs::copy(from, &draft)?;
-            fs::rename(draft, to)?;
+            copy_if_changed(&from, &to)?;
         }
         Ok(copy)
     }
@@ -249,6 +247,25 @@ impl StateDir {
     fn run(&self) -> PathBuf {
         self.root.join("run")
     }
+}
+
+/// Copies a file with the time of its last change, unless there is such a copy already.
+fn copy_if_changed(from: &Path, to: &Path) -> io::Result<()> {
+    let found = fs::metadata(from)?;
+    let changed_at = found.modified()?;
+    let is_same = |copy: fs::Metadata| {
+        copy.len() == found.len() && copy.modified().is_ok_and(|time| time == changed_at)
+    };
+    if fs::metadata(to).is_ok_and(is_same) {
+        return Ok(());
+    }
+    let draft = to.with_extension("new");
+    fs::copy(from, &draft)?;
+    fs::File::options()
+        .write(true)
+        .open(&draft)?
+        .set_modified(changed_at)?;
+    fs::rename(draft, to)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Scripts that send DevTools commands themselves: they control the browser, and reach neither its
 //! user's files nor other clients.
 
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -10,6 +10,7 @@ use crate::support::{
     agent::{Start, TestAgent},
     page::Page,
     scripts::{error_of, execute, result_of},
+    spawned::exec_shell,
     websocket::Client,
 };
 
@@ -226,6 +227,60 @@ async fn files_and_buffers_of_any_size_are_uploaded() {
         [],
     ]);
     assert_eq!(run(&agent, code).await, expected);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn files_of_the_session_are_uploaded() {
+    let agent = Start::headless().ready().await;
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let temporary = directory.path().join("report.csv");
+    let downloaded = agent.session_dir().join("downloads/bill.txt");
+    let secret = agent.state_dir().join("secret");
+    for path in [&temporary, &downloaded, &secret] {
+        fs::write(path, "content").unwrap();
+    }
+    let code = format!(
+        "await page.setContent('<input type=file multiple>'); fs.writeFileSync('own.txt', 'own'); \
+         const set = async files => {{ try {{ await page.setInputFiles('input', files) }} catch (error) {{ return error.message }} \
+             return await page.evaluate(async () => await Promise.all([...document.querySelector('input').files].map( \
+                 async file => [file.name, file.type, await file.text()]))) }}; \
+         return [await set(['{0}', 'own.txt', '{1}']), await set('{0}.missing'), await set('{2}'), await set('/etc/passwd'), \
+             await set('missing.txt'), await set('/tmp/../etc/passwd')]",
+        temporary.display(),
+        downloaded.display(),
+        secret.display()
+    );
+    let result = run(&agent, &code).await;
+    let uploaded = json!([
+        ["report.csv", "text/csv", "content"],
+        ["own.txt", "text/plain", "own"],
+        ["bill.txt", "text/plain", "content"],
+    ]);
+    assert_eq!(result[0], uploaded);
+    for (index, reason) in [
+        (1, "no such file or directory"),
+        (2, "permission denied"),
+        (3, "permission denied"),
+        (4, "ENOENT"),
+        (5, "permission denied"),
+    ] {
+        let message = result[index].as_str().unwrap_or_default();
+        assert!(message.contains(reason), "{index}: {result}");
+    }
+    agent.stop().await;
+}
+
+/// Needs root.
+#[tokio::test]
+async fn files_of_isolated_programs_are_uploaded() {
+    let agent = Start::headless().isolated().ready().await;
+    exec_shell(&agent, "echo content > /tmp/report.txt").await;
+    let code = "await page.setContent('<input type=file>'); \
+        await page.setInputFiles('input', '/tmp/report.txt'); \
+        return await page.evaluate(async () => await document.querySelector('input').files[0].text())";
+    assert_eq!(run(&agent, code).await, "content\n");
     agent.stop().await;
 }
 

@@ -28,6 +28,7 @@ mod relay;
 mod requests;
 mod scratch;
 mod script_user;
+mod session_files;
 mod unattached;
 mod worker_session;
 
@@ -46,6 +47,7 @@ use self::{
     hung_tabs::HungTabs,
     pool::{AcquireError, Pool, PoolOptions},
     scratch::ScratchRoot,
+    session_files::SessionFiles,
     unattached::{UnattachedOptions, UnattachedWorkers},
     worker_session::{Job, Outcome, Report},
 };
@@ -54,6 +56,7 @@ use crate::{
     api::automation::ExecutorName,
     shutdown::Shutdown,
     system::{
+        files::root::RootDirectory,
         outbound::FetchNetwork,
         process::session::Credentials,
         script::template::{TemplateOptions, WorkerTemplate},
@@ -84,6 +87,8 @@ pub struct Options {
     pub scratch_mb: u32,
     /// The network of the requests of scripts.
     pub network: FetchNetwork,
+    /// The files of the session that scripts may give to pages.
+    files: SessionFiles,
     /// The user that scripts run as. `None` if the agent is not root.
     pub user: Option<Credentials>,
     /// The time for which an executor outlives its last call.
@@ -91,7 +96,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub(super) fn new(config: &Config, user: Option<Credentials>) -> Self {
+    pub(super) fn new(config: &Config, root: RootDirectory, user: Option<Credentials>) -> Self {
         Options {
             program: config.script_worker.clone(),
             scratch: config.session_dir.scratch(),
@@ -101,6 +106,7 @@ impl Options {
             heap_mb: config.script_heap_mb,
             scratch_mb: config.script_files_mb,
             network: requests::network(config, user.as_ref()),
+            files: SessionFiles::new(root, &config.session_dir),
             user,
             executor_idle: config.executor_idle,
         }
@@ -227,6 +233,7 @@ impl Automation {
                 scratch_mb: options.scratch_mb,
                 downloads: options.downloads,
                 network: options.network,
+                files: options.files,
             },
             template,
             scratch,

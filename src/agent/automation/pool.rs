@@ -23,6 +23,7 @@ use super::{
     downloads::Downloads,
     hung_tabs::HungTabs,
     scratch::ScratchRoot,
+    session_files::SessionFiles,
     worker_session::{StartError, Worker, WorkerContext},
 };
 use crate::{
@@ -55,6 +56,8 @@ pub(super) struct PoolOptions {
     pub(super) downloads: PathBuf,
     /// The network of the requests of scripts.
     pub(super) network: FetchNetwork,
+    /// The files of the session that scripts may give to pages.
+    pub(super) files: SessionFiles,
 }
 
 type Waiter = oneshot::Sender<Result<Worker, String>>;
@@ -323,6 +326,7 @@ impl PoolTask {
                 downloads,
                 hung_tabs: self.hung_tabs.clone(),
                 network: self.options.network.clone(),
+                files: self.options.files.clone(),
                 shutdown: self.shutdown.clone(),
             };
             let (template, scratch) = (self.template.clone(), self.scratch.clone());

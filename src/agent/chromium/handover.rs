@@ -44,6 +44,14 @@ pub(super) struct PassedStatus {
 }
 
 impl StoppedBrowser {
+    /// Ends the browser in order, because no program continues after all.
+    pub(in crate::agent) async fn close(self) {
+        self.process.close().await;
+        if let Some(display) = self.display {
+            display.terminate().await;
+        }
+    }
+
     /// Releases the browser to the next program, with the connections of `kept` clients.
     ///
     /// # Errors

@@ -254,6 +254,14 @@ pub struct Chromium {
 }
 
 impl Chromium {
+    /// Returns whether a running Chromium answers.
+    pub(super) async fn responds(&self) -> bool {
+        match self.current().devtools() {
+            Some(devtools) => devtools.cdp.version().await.is_ok(),
+            None => false,
+        }
+    }
+
     /// Returns the browser that still runs, after the end of the supervisor for another program.
     pub(super) fn take_stopped(&self) -> Option<StoppedBrowser> {
         self.stopped.lock().take()

@@ -172,12 +172,6 @@ impl Isolation {
         self.inner.namespaces.pass()
     }
 
-    /// Returns whether processes of a dedicated user run. Blocks for some milliseconds.
-    pub(super) fn has_processes(&self) -> bool {
-        let uid = self.dedicated_uid();
-        uid.is_some_and(|uid| !stat::living_of(&[uid]).is_empty())
-    }
-
     /// Returns whether the display with this cookie is not the one that the user was admitted to
     /// last.
     pub(super) fn needs_admission(&self, cookie: &[u8]) -> bool {

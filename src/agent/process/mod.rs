@@ -250,6 +250,11 @@ impl Processes {
         self.count() > 0 || !self.inner.registry.lock().is_empty()
     }
 
+    /// Returns whether a process is left, such as a daemon that has left its session.
+    pub async fn has_left_any(&self) -> bool {
+        self.inner.run.has_processes().await
+    }
+
     /// Returns whether processes survived the end of the session.
     #[must_use]
     pub fn have_survivors(&self) -> bool {

@@ -360,7 +360,7 @@ impl Registration {
                     // Control ends an idle browser of a pool after the first such report.
                     let is_leased = is_restarting && answer.state == HostPhase::Leased;
                     if std::mem::replace(&mut was_leased, is_leased) && is_leased {
-                        self.sessions.set_in_use();
+                        self.sessions.set_leased();
                     }
                     match is_ready || answer.state == HostPhase::Leased {
                         true => Duration::from_secs(answer.heartbeat_interval_seconds.max(1)),

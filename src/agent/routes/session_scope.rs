@@ -47,10 +47,7 @@ pub(crate) async fn within_session(
             return Err(session_ended());
         }
     }
-    let Some(guard) = session.requests.begin() else {
-        let message = "the agent is being replaced by another program";
-        return Err(ApiError::unavailable(message, HANDOVER_RETRY_DELAY));
-    };
+    let guard = session.requests.begin().ok_or_else(being_replaced)?;
     let response = tokio::select! {
         biased;
         () = session.shutdown.discarded() => return Err(session_ended()),
@@ -72,6 +69,12 @@ pub(crate) async fn within_session(
 fn is_event_stream(response: &Response) -> bool {
     let content_type = response.headers().get(header::CONTENT_TYPE);
     content_type.is_some_and(|value| value.as_bytes().starts_with(EVENT_STREAM))
+}
+
+/// Returns the error for requests during a handover.
+pub(crate) fn being_replaced() -> ApiError {
+    let message = "the agent is being replaced by another program";
+    ApiError::unavailable(message, HANDOVER_RETRY_DELAY)
 }
 
 fn session_ended() -> ApiError {

@@ -30,7 +30,7 @@ mod taints;
 use std::{
     iter,
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -105,9 +105,8 @@ struct Inner {
     machine_taint: MachineTaint,
     /// Whether no further session begins until the agent has started again.
     restarting: watch::Sender<bool>,
-    /// Whether the current session may be in use, so that an agent that is to be started again
-    /// hands it over instead of ending.
-    in_use: watch::Sender<bool>,
+    /// The session that control has leased to a client, as far as the agent knows.
+    leased: AtomicU64,
     /// Whether an earlier agent has used the state directory.
     is_continued: bool,
 }
@@ -146,7 +145,6 @@ impl Sessions {
         state_dir.record_generation(generation)?;
         let ended = state_dir.ended_replays(generation)?;
         let replays = EndedReplays::load(ended, config.ffmpeg.as_ref(), shutdown)?;
-        let in_use = watch::Sender::new(config.control.is_none());
         let sessions = Self {
             inner: Arc::new(Inner {
                 config,
@@ -158,7 +156,7 @@ impl Sessions {
                 replays,
                 machine_taint,
                 restarting: watch::Sender::new(false),
-                in_use,
+                leased: AtomicU64::new(0),
                 is_continued,
             }),
         };

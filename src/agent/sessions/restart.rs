@@ -1,9 +1,11 @@
 //! The restart of the agent by its service manager, or its replacement by another program, which
 //! continues with the current session.
 
+use std::sync::atomic::Ordering;
+
 use tokio::sync::watch;
 
-use super::Sessions;
+use super::{RequestGuard, Sessions};
 use crate::agent::Agent;
 
 impl Sessions {
@@ -42,16 +44,22 @@ impl Sessions {
         self.inner.shutdown.request();
     }
 
-    /// Records that a client has the current session, as control says.
-    pub(in crate::agent) fn set_in_use(&self) {
-        self.inner.in_use.send_replace(true);
+    /// Counts a request that is for no session, so that no handover interrupts it. Returns `None`
+    /// during a handover.
+    pub(in crate::agent) fn begin_request(&self) -> Option<RequestGuard> {
+        self.current().agent.session.requests.begin()
     }
 
-    /// Waits until the current session may be in use: without control from the start.
-    pub(in crate::agent) async fn in_use(&self) {
-        let mut in_use = self.inner.in_use.subscribe();
-        // Fails only if nothing can use it any more.
-        let _ = in_use.wait_for(|in_use| *in_use).await;
+    /// Records that a client has the current session, as control says.
+    pub(in crate::agent) fn set_leased(&self) {
+        let generation = self.current().agent.session.generation;
+        self.inner.leased.store(generation, Ordering::Relaxed);
+    }
+
+    /// Returns whether a client may use the current session: without control always.
+    pub(in crate::agent) fn may_be_in_use(&self) -> bool {
+        let leased = self.inner.leased.load(Ordering::Relaxed);
+        self.inner.config.control.is_none() || leased == self.current().agent.session.generation
     }
 
     /// Requests the handover if `is_unused` returns true for the current session after requests to
@@ -61,6 +69,9 @@ impl Sessions {
         let Ok(mut spare) = self.inner.spare.try_lock() else {
             return false;
         };
+        if !self.may_be_in_use() {
+            return false;
+        }
         let current = self.current().agent;
         let requests = &current.session.requests;
         if !requests.close_if_none() {

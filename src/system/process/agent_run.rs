@@ -89,6 +89,16 @@ impl AgentRun {
             .ok()
     }
 
+    /// Returns whether a process of this run is left, also one that its client does not know any
+    /// more. If that cannot be found out, there may be one.
+    pub async fn has_processes(&self) -> bool {
+        if let Some(cgroup) = &self.cgroup {
+            return !cgroup.directory().is_empty();
+        }
+        let searched = tree::is_any_marked(format!("{}.", self.name)).await;
+        searched.unwrap_or(true)
+    }
+
     /// Kills all remaining processes of this run. Returns whether none is left.
     pub async fn kill_all(&self) -> bool {
         let cgroup = self.cgroup.as_ref();

@@ -10,7 +10,6 @@
 //! remains.
 
 use std::{
-    convert::Infallible,
     env,
     ffi::{OsStr, OsString},
     fmt,
@@ -33,7 +32,7 @@ use nix::{
     sys::{
         memfd::{MFdFlags, memfd_create},
         resource::{Resource, setrlimit},
-        signal::{Signal, kill},
+        signal::{SigHandler, Signal, kill, signal},
         wait::waitpid,
     },
     unistd::Pid,
@@ -88,9 +87,17 @@ impl NextProgram {
     /// # Errors
     /// Fails if the system does not report the path.
     pub fn current() -> io::Result<Self> {
+        let mut arguments = env::args_os();
+        // A link leads to the newest version; a name without a directory was searched for.
+        let named = arguments.next().map(PathBuf::from);
+        let named = named.filter(|path| path.components().count() > 1);
+        let path = match named {
+            Some(path) => std::path::absolute(path)?,
+            None => env::current_exe()?,
+        };
         Ok(NextProgram {
-            path: env::current_exe()?,
-            arguments: env::args_os().skip(1).collect(),
+            path,
+            arguments: arguments.collect(),
         })
     }
 
@@ -101,11 +108,16 @@ impl NextProgram {
     /// Fails if it cannot.
     pub async fn check(&self) -> Result<(), UnusableProgram> {
         let program = self.path.display().to_string();
-        let format = self.run(&[FORMAT_COMMAND.into()]).await?;
+        let mut format = tokio::process::Command::new(&self.path);
+        format.arg(FORMAT_COMMAND).env_clear();
+        let format = self.run(format).await?;
         if String::from_utf8_lossy(&format.stdout).trim() != FORMAT.to_string() {
             return Err(UnusableProgram::Format { program });
         }
-        let checked = self.run(&self.check_arguments()).await?;
+        // The options may be in variables, so the environment is passed on.
+        let mut check = tokio::process::Command::new(&self.path);
+        check.args(self.check_arguments());
+        let checked = self.run(check).await?;
         if !checked.status.success() {
             let printed = &checked.stderr[..checked.stderr.len().min(MAX_OUTPUT)];
             let message = String::from_utf8_lossy(printed).trim().to_owned();
@@ -123,14 +135,9 @@ impl NextProgram {
         arguments
     }
 
-    async fn run(&self, arguments: &[OsString]) -> Result<Output, UnusableProgram> {
+    async fn run(&self, mut command: tokio::process::Command) -> Result<Output, UnusableProgram> {
         let program = self.path.display().to_string();
-        let mut command = tokio::process::Command::new(&self.path);
-        // The options may be in variables, so the environment is passed on.
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .kill_on_drop(true);
+        command.stdin(Stdio::null()).kill_on_drop(true);
         match timeout(CHECK_TIMEOUT, command.output()).await {
             Ok(Ok(output)) => Ok(output),
             Ok(Err(source)) => Err(UnusableProgram::Start { program, source }),
@@ -139,11 +146,17 @@ impl NextProgram {
     }
 
     /// Continues this process with the program at the path, or with the present one if that cannot
-    /// be started. Children of this process, except `kept`, are killed first.
+    /// be started. Children of this process, except `kept`, are killed first. Returns if
+    /// `is_given_up` does at the last moment.
     ///
     /// # Errors
-    /// Returns only if neither can be started.
-    pub async fn exec<T>(self, state: T, kept: Vec<u32>) -> io::Result<Infallible>
+    /// Fails if neither can be started.
+    pub async fn exec<T>(
+        self,
+        state: T,
+        kept: Vec<u32>,
+        is_given_up: impl FnOnce() -> bool + Send + 'static,
+    ) -> io::Result<()>
     where
         T: Serialize + Send + 'static,
     {
@@ -153,6 +166,10 @@ impl NextProgram {
             let memory = write_state(&text)?;
             kill_children_except(&kept);
             restore_limits();
+            ignore_restart_signal()?;
+            if is_given_up() {
+                return Ok(());
+            }
             let error = self.replace_process(self.path.as_os_str(), &memory);
             let program = self.path.display();
             tracing::error!(%error, %program, "cannot start, continuing with the present program");
@@ -165,6 +182,7 @@ impl NextProgram {
     /// Returns only if the program cannot be started.
     fn replace_process(&self, program: &OsStr, state: &PassedDescriptor) -> io::Error {
         Command::new(program)
+            .arg0(&self.path)
             .args(&self.arguments)
             .env(STATE_VARIABLE, state.0.as_raw_fd().to_string())
             .exec()
@@ -203,6 +221,14 @@ fn write_state(state: &[u8]) -> io::Result<PassedDescriptor> {
     writer.flush()?;
     drop(writer);
     PassedDescriptor::new(memory.into())
+}
+
+/// Ignores SIGUSR1 until the next program handles it: it would end that program.
+#[expect(unsafe_code, reason = "nix cannot know what a handler would do")]
+fn ignore_restart_signal() -> io::Result<()> {
+    // SAFETY: the signal is ignored, so that no code runs when it arrives.
+    unsafe { signal(Signal::SIGUSR1, SigHandler::SigIgn) }?;
+    Ok(())
 }
 
 /// Gives the next program the limits that this one was started with.

@@ -298,7 +298,11 @@ fn mutate(text: &mut Vec<u8>, mutation: Mutation) {
 /// Sends a text as the worker and asserts that each command for Chromium is permitted and
 /// well-formed.
 fn assert_only_permitted_commands(text: &[u8]) -> Result<(), TestCaseError> {
-    let mut relay = Relay::new("/state/scratch/7".into(), DownloadSettings::default());
+    let mut relay = Relay::new(
+        "/state/scratch/7".into(),
+        SessionFiles::default(),
+        DownloadSettings::default(),
+    );
     let sent = relay.from_worker(Bytes::copy_from_slice(text));
     let Some((Some(id), Some(_), session)) = expected_head(text) else {
         prop_assert!(sent.is_err());
@@ -355,7 +359,7 @@ proptest! {
         for mutation in mutations {
             mutate(&mut text, mutation);
         }
-        let mut relay = Relay::new("/state/scratch/7".into(), DownloadSettings::default());
+        let mut relay = Relay::new("/state/scratch/7".into(), SessionFiles::default(), DownloadSettings::default());
         let _ = relay.from_browser(text.into(), Instant::now());
     }
 

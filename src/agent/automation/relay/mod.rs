@@ -74,11 +74,17 @@ use tokio::time::Instant;
 pub(super) use download::{CompletedDownload, DownloadSettings, canceled_download};
 use session::Session;
 
+use super::session_files::SessionFiles;
+
 /// The longest time for which the reply to `Target.setAutoAttach` waits for tabs that have not
 /// answered yet.
 const AUTO_ATTACH_HOLD_TIMEOUT: Duration = Duration::from_millis(250);
 /// The longest time for which a new tab of the script waits for Playwright to let it run.
 const DEBUGGER_RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The delay after which a worker without a script lets a new target run, in case that no other
+/// client does: Chromium has new tabs wait for any client that attaches to them automatically, also
+/// if none has requested it. Longer than another client needs to set one up.
+const IDLE_RELEASE_DELAY: Duration = Duration::from_millis(100);
 /// The time without an answer after which a probed tab counts as hung.
 const HUNG_TAB_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time for which a script waits at its start for the tabs that are not in front, so
@@ -214,6 +220,7 @@ pub(super) struct Relay {
     sessions_at_rest: u64,
     /// The directory of the script, without symbolic links in its path.
     script_directory: PathBuf,
+    session_files: SessionFiles,
     /// Whether many messages are queued for the worker.
     is_worker_behind: bool,
     /// The browser contexts that the worker has created.
@@ -225,7 +232,11 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new(script_directory: PathBuf, download_settings: DownloadSettings) -> Self {
+    pub(super) fn new(
+        script_directory: PathBuf,
+        session_files: SessionFiles,
+        download_settings: DownloadSettings,
+    ) -> Self {
         Relay {
             phase: Phase::Warm,
             auto_attach: AutoAttach::NotRequested,
@@ -238,6 +249,7 @@ impl Relay {
             attached_sessions: 0,
             sessions_at_rest: 0,
             script_directory,
+            session_files,
             is_worker_behind: false,
             contexts: HashSet::new(),
             download_settings,

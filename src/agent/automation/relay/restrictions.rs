@@ -3,7 +3,7 @@
 //!
 //! | method | restriction |
 //! |---|---|
-//! | `DOM.setFileInputFiles`, `Input.dispatchDragEvent` | only files of the script's directory |
+//! | `DOM.setFileInputFiles`, `Input.dispatchDragEvent` | files of the script and of the session |
 //! | `Browser.setDownloadBehavior`, `Page.setDownloadBehavior` | the directory is the agent's |
 //! | `Target.createBrowserContext` | subject to the same-origin policy, ends with the script |
 //! | `Target.disposeBrowserContext` | only contexts of the script |
@@ -18,6 +18,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Component, Path},
 };
 
@@ -26,12 +27,17 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{MAX_CONTEXTS, Relay, command::with_params, message::params_or_default};
-use crate::system::cdp::policy::{self, Caller, PolicyError};
+use crate::{
+    agent::automation::session_files::SessionFileError,
+    system::cdp::policy::{self, Caller, PolicyError},
+};
 
 /// The schemes of Chromium's own pages and of its DevTools front end. Their pages have privileged
 /// functions, such as the browser's settings, and some URLs end Chromium.
 const PRIVILEGED_SCHEMES: [&str; 3] = ["chrome", "chrome-untrusted", "devtools"];
 
+/// The most files of a session in a command: each is looked up.
+const MAX_SESSION_FILES: usize = 1000;
 /// The most characters of a URL in an error.
 const MAX_SHOWN_URL: usize = 200;
 
@@ -45,13 +51,25 @@ pub(super) enum Refusal {
     #[error("{0}: the parameter `{1}` is not available in a script")]
     Parameter(String, &'static str),
     #[error(
-        "{method}: permission denied: '{file}' is not in the directory of the script, {directory}"
+        "{method}: permission denied: '{file}' is not in the directory of the script, \
+         {directory}, and no file of the session in {session_directories}"
     )]
     File {
         method: String,
         file: String,
         directory: String,
+        session_directories: String,
     },
+    #[error("{method}: ENOENT: no such file or directory, '{file}'")]
+    Missing { method: String, file: String },
+    #[error("{method}: '{file}': {error}")]
+    Lookup {
+        method: String,
+        file: String,
+        error: io::Error,
+    },
+    #[error("{0}: over {MAX_SESSION_FILES} files of the session")]
+    Files(String),
     #[error("{0}: Chromium's own pages, such as '{1}', are not available in a script")]
     Privileged(String, String),
     #[error("{0}: the script has not created a browser context with that id")]
@@ -169,20 +187,44 @@ impl Relay {
         Err(Refusal::Context(method.to_owned()))
     }
 
-    /// Checks paths by their text. A script's directory contains no symbolic links.
+    /// Checks paths. Those in the script's directory are checked by their text: it contains no
+    /// symbolic links.
     fn check_files(&self, method: &str, input: &FileInput) -> Result<(), Refusal> {
-        let is_inside = |file: &&String| {
+        let is_own = |file: &&String| {
             let inside = Path::new(file.as_str()).strip_prefix(&self.script_directory);
             let is_name = |component| matches!(component, Component::Normal(_));
             inside.is_ok_and(|inside| inside.components().all(is_name))
         };
-        match input.files.iter().find(|file| !is_inside(file)) {
-            None => Ok(()),
-            Some(file) => Err(Refusal::File {
-                method: method.to_owned(),
-                file: file.clone(),
-                directory: self.script_directory.display().to_string(),
-            }),
+        let others = input.files.iter().filter(|file| !is_own(file));
+        for (index, file) in others.enumerate() {
+            if index == MAX_SESSION_FILES {
+                return Err(Refusal::Files(method.to_owned()));
+            }
+            let checked = self.session_files.check(Path::new(file));
+            checked.map_err(|error| self.refused_file(method, file, error))?;
+        }
+        Ok(())
+    }
+
+    fn refused_file(&self, method: &str, file: &str, error: SessionFileError) -> Refusal {
+        let (method, file) = (method.to_owned(), file.to_owned());
+        match error {
+            SessionFileError::Missing => Refusal::Missing { method, file },
+            SessionFileError::Io(error) => Refusal::Lookup {
+                method,
+                file,
+                error,
+            },
+            SessionFileError::Outside => {
+                let directories = self.session_files.directories();
+                let directories = directories.map(|path| path.display().to_string());
+                Refusal::File {
+                    method,
+                    file,
+                    directory: self.script_directory.display().to_string(),
+                    session_directories: directories.collect::<Vec<_>>().join(", "),
+                }
+            }
         }
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{
-    AutoAttach, DEBUGGER_RELEASE_TIMEOUT, HUNG_TAB_TIMEOUT, MAX_SESSIONS, PageChoice, Phase, Relay,
-    RelayAction, RelayCommand, SETTLE_TIMEOUT, Verdict, Violation,
+    AutoAttach, DEBUGGER_RELEASE_TIMEOUT, HUNG_TAB_TIMEOUT, IDLE_RELEASE_DELAY, MAX_SESSIONS,
+    PageChoice, Phase, Relay, RelayAction, RelayCommand, SETTLE_TIMEOUT, Verdict, Violation,
     message::{AttachedToTarget, main_frame_url, params},
     session::{Kind, Session, Visibility},
 };
@@ -18,7 +18,7 @@ impl Relay {
     }
 
     /// Adds a session. Tabs that the script did not open run at once and are probed; the script's
-    /// own tabs are announced at once, because Playwright sets them up before they run.
+    /// own tabs and workers are announced at once, because Playwright sets them up before they run.
     pub(super) fn on_attached_to_target(
         &mut self,
         parent: Option<&str>,
@@ -33,23 +33,31 @@ impl Relay {
         }
         let is_page = parent.is_none() && event.target_info.kind == "page";
         let is_own = self.is_opened_by_script(parent, is_page, &event);
+        // Playwright sets up a service worker in its session below the browser, and lets it run at
+        // once in the one below a page, which may come first.
+        let is_repeated = parent.is_some() && event.target_info.kind == "service_worker";
         self.attached_sessions += 1;
         let kind = if is_page { Kind::Page } else { Kind::Other };
         let target = event.target_info.target_id;
         let mut session = Session::new(target, kind, self.attached_sessions);
         session.is_driven = is_own;
-        if is_own || !is_page {
+        if is_repeated {
+            // It stays hidden.
+        } else if is_own || !is_page {
             session.visibility = Visibility::Announced;
             self.to_worker(text);
         } else {
             session.announcement = Some(text);
         }
+        let is_idle = self.is_idle();
         if event.waiting_for_debugger && is_own {
             session.release_at = Some(now + DEBUGGER_RELEASE_TIMEOUT);
+        } else if is_idle && matches!(self.auto_attach, AutoAttach::Done) {
+            session.release_at = Some(now + IDLE_RELEASE_DELAY);
         }
         let id = event.session_id;
         self.sessions.insert(id.clone(), session);
-        if event.waiting_for_debugger && !is_own {
+        if event.waiting_for_debugger && !is_own && !is_idle && !is_repeated {
             self.release(&id);
         }
         if is_page && !is_own {
@@ -68,7 +76,8 @@ impl Relay {
             && match (parent, &event.target_info.opener_id) {
                 (Some(parent), _) => self.any_driven(|id, _| id == parent),
                 (None, Some(opener)) => self.any_driven(|_, session| session.target == *opener),
-                (None, None) => is_page && !self.creating_targets.is_empty(),
+                // Service workers have no opener.
+                (None, None) => !is_page || !self.creating_targets.is_empty(),
             }
     }
 

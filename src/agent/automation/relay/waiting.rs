@@ -2,8 +2,8 @@
 //!
 //! Playwright has them wait (`Target.setAutoAttach`), sets them up, and lets them run. Chromium
 //! lets one run as soon as any of its clients does, so a worker without a script would let those of
-//! other clients run before they are set up: nothing waits for it, and it lets nothing run. Its own
-//! `Target.setAutoAttach` takes effect when its script starts.
+//! other clients run before they are set up: nothing waits for it, and it lets nothing run at once.
+//! Its own `Target.setAutoAttach` takes effect when its script starts.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -53,18 +53,18 @@ impl Relay {
         }
     }
 
+    /// Returns the commands, first that for the browser, as Playwright sends them.
     fn auto_attach_commands(&self) -> Vec<Bytes> {
+        let of_browser = self.auto_attach_command.iter();
         let of_sessions = self.sessions.values();
-        let of_sessions = of_sessions.filter_map(|session| session.auto_attach_command.clone());
-        of_sessions
-            .chain(self.auto_attach_command.clone())
-            .collect()
+        let of_sessions = of_sessions.filter_map(|session| session.auto_attach_command.as_ref());
+        of_browser.chain(of_sessions).cloned().collect()
     }
 
     /// Handles that Playwright lets a target run.
     pub(super) fn on_run_if_waiting(&mut self, id: i64, session_id: &str, text: Bytes) -> Verdict {
         if self.is_idle() {
-            // The relay has released it already if it waited.
+            // The relay releases it.
             self.to_worker(success_reply(id, session_id, json!({})));
             return Verdict::Consumed;
         }

@@ -55,6 +55,7 @@ use super::{
     relay::{DownloadSettings, Relay},
     requests::Requests,
     scratch::Scratch,
+    session_files::SessionFiles,
 };
 use crate::{
     agent::chromium::Devtools,
@@ -89,6 +90,7 @@ pub(super) struct WorkerContext {
     pub(super) downloads: Arc<Downloads>,
     pub(super) hung_tabs: Arc<HungTabs>,
     pub(super) network: FetchNetwork,
+    pub(super) files: SessionFiles,
     pub(super) shutdown: Shutdown,
 }
 
@@ -214,7 +216,11 @@ impl WorkerSession {
         let reap = CancellationToken::new();
         let killer = worker.killer();
         Self {
-            relay: Relay::new(scratch.path().to_owned(), download_settings),
+            relay: Relay::new(
+                scratch.path().to_owned(),
+                context.files.clone(),
+                download_settings,
+            ),
             stage: Stage::Idle,
             receiver,
             events,

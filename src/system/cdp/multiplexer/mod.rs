@@ -124,11 +124,12 @@ enum Request {
     /// A reply to a message that is no command.
     Reject(ClientId, Bytes),
     Disconnect(ClientId),
-    /// Disconnects all clients but these, and ends the task.
-    Pass {
-        kept: Vec<ClientId>,
-        reply: oneshot::Sender<io::Result<PassedMultiplexer>>,
-    },
+}
+
+/// A request to disconnect all clients but some, and to end the task.
+struct PassRequest {
+    kept: Vec<ClientId>,
+    reply: oneshot::Sender<io::Result<PassedMultiplexer>>,
 }
 
 impl Request {
@@ -137,7 +138,7 @@ impl Request {
         let length = match self {
             Request::Command(_, command) => command.len(),
             Request::Reject(_, reply) => reply.len(),
-            Request::Attach(_) | Request::Disconnect(_) | Request::Pass { .. } => return 0,
+            Request::Attach(_) | Request::Disconnect(_) => return 0,
         };
         (length + REQUEST_OVERHEAD).min(BUDGET) as u32
     }
@@ -147,6 +148,7 @@ impl Request {
 #[derive(Clone, Debug)]
 pub struct Multiplexer {
     requests: mpsc::UnboundedSender<Request>,
+    pass_requests: mpsc::Sender<PassRequest>,
     budget: Arc<Semaphore>,
     /// The bytes of messages that all clients have not read yet.
     queued: Arc<AtomicUsize>,
@@ -180,10 +182,12 @@ impl Multiplexer {
     ) -> Self {
         let ended = CancellationToken::new();
         let budget = Arc::new(Semaphore::new(BUDGET));
+        let (pass_requests, passes) = mpsc::channel(1);
         let task = Task {
             pipe,
             router,
             requests: receiver,
+            passes,
             budget: budget.clone(),
             unsent,
             sent: 0,
@@ -197,6 +201,7 @@ impl Multiplexer {
         });
         Multiplexer {
             requests,
+            pass_requests,
             budget,
             queued,
             ended,
@@ -254,10 +259,10 @@ impl Multiplexer {
     /// Fails if Chromium has ended, or a descriptor cannot be passed on.
     pub async fn pass(&self, kept: Vec<ClientId>) -> io::Result<PassedMultiplexer> {
         let (reply, passed) = oneshot::channel();
-        let ended = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        let sent = self.requests.send(Request::Pass { kept, reply });
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        passed.await.map_err(ended)?
+        let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let sent = self.pass_requests.send(PassRequest { kept, reply }).await;
+        sent.map_err(|_| ended())?;
+        passed.await.map_err(|_| ended())?
     }
 
     /// Whether Chromium has ended.
@@ -366,6 +371,7 @@ struct Task {
     pipe: CdpPipe,
     router: Router,
     requests: mpsc::UnboundedReceiver<Request>,
+    passes: mpsc::Receiver<PassRequest>,
     budget: Arc<Semaphore>,
     /// The commands that are being sent to Chromium.
     unsent: Vec<u8>,
@@ -423,9 +429,15 @@ impl Task {
                         return Ok(());
                     }
                     batch.drain(..).for_each(|request| self.handle(request));
-                    if self.passing.is_some() {
-                        return Ok(());
+                }
+                // Also while Chromium does not read.
+                Some(PassRequest { kept, reply }) = self.passes.recv() => {
+                    while let Ok(request) = self.requests.try_recv() {
+                        self.handle(request);
                     }
+                    self.router.disconnect_all_but(&kept, &mut self.unsent);
+                    self.passing = Some(reply);
+                    return Ok(());
                 }
                 writable = self.pipe.writer.writable(), if is_sending => writable?,
             }
@@ -442,10 +454,6 @@ impl Task {
             }
             Request::Reject(client, reply) => self.router.deliver(client, reply),
             Request::Disconnect(client) => self.router.disconnect(client, &mut self.unsent),
-            Request::Pass { kept, reply } => {
-                self.router.disconnect_all_but(&kept, &mut self.unsent);
-                self.passing = Some(reply);
-            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
+    fs::{self, File},
     io::{self, BufRead, BufReader, Read},
 };
 
@@ -137,6 +137,23 @@ fn key(process: &ProcStat) -> ProcessKey {
     (process.pid, process.start_ticks)
 }
 
+/// Returns whether a process has a mark that starts with `prefix`. Blocks while it reads the
+/// environments of all processes.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read.
+pub(super) fn is_any_marked(prefix: &str) -> io::Result<bool> {
+    for entry in fs::read_dir("/proc")? {
+        // Others are no processes, or have ended.
+        let marks = File::open(entry?.path().join("environ")).and_then(find_marks);
+        let marks = marks.ok().flatten().unwrap_or_default();
+        if marks.iter().any(|mark| mark.starts_with(prefix.as_bytes())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Returns whether an error of a file in `/proc/<pid>` means that the process has ended.
 fn has_ended(error: &io::Error) -> bool {
     let ended = [Errno::ENOENT, Errno::ESRCH];
@@ -209,6 +226,18 @@ mod tests {
 
     fn marks(environment: &[u8]) -> Vec<Mark> {
         find_marks(environment).unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn process_with_a_mark_is_found_until_it_ends() {
+        let prefix = format!("{}.", uuid::Uuid::new_v4());
+        let mut command = tokio::process::Command::new("sleep");
+        let mark = format!("{prefix}{}", uuid::Uuid::new_v4());
+        let marked = command.arg("1000").env(MARK, mark).kill_on_drop(true);
+        let mut child = marked.spawn().unwrap();
+        assert!(is_any_marked(&prefix).unwrap());
+        child.kill().await.unwrap();
+        assert!(!is_any_marked(&prefix).unwrap());
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub use snapshot::{ProcessSnapshot, Usage};
 use std::{io, sync::Arc};
 
 use nix::sys::signal::Signal;
+use tokio::task::spawn_blocking;
 
 use self::killer::{Action, needs_continue};
 use crate::system::process::{cgroup::CgroupDirectory, session::Leader};
@@ -47,6 +48,15 @@ pub(super) const MARK_BYTES: usize = 2 * uuid::fmt::Hyphenated::LENGTH + 1;
 pub fn start_threads() -> io::Result<()> {
     snapshot::start();
     killer::start().map(drop)
+}
+
+/// Returns whether a process has a [`MARK`] that starts with `prefix`.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read.
+pub(super) async fn is_any_marked(prefix: String) -> io::Result<bool> {
+    let searched = spawn_blocking(move || marks::is_any_marked(&prefix)).await;
+    searched.map_err(io::Error::other)?
 }
 
 /// Signals the session and the cgroup of `leader` and all descendants. SIGTERM and SIGHUP also

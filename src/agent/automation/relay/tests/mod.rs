@@ -15,7 +15,11 @@ use super::{worlds::SHARED_WORLD, *};
 const SCRIPT_DIRECTORY: &str = "/state/scratch/7";
 
 fn new_relay() -> Relay {
-    Relay::new(SCRIPT_DIRECTORY.into(), DownloadSettings::default())
+    Relay::new(
+        SCRIPT_DIRECTORY.into(),
+        SessionFiles::default(),
+        DownloadSettings::default(),
+    )
 }
 
 /// A relay and a clock. The worker has requested auto-attach.

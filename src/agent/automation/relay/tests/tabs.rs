@@ -110,13 +110,12 @@ fn tab_closed_before_its_first_reply_is_never_announced() {
 
 #[test]
 fn tab_not_opened_by_the_script_is_released_at_once() {
-    for mut scene in [Scene::with_tab("A"), Scene::running("A")] {
-        scene.attach("B", "page", json!({"waits": true}));
-        scene.attach("W", "worker", json!({"waits": true, "parent": "A"}));
-        let released = scene.to_browser();
-        assert!(released.contains(&"Runtime.runIfWaitingForDebugger B".to_owned()));
-        assert!(released.contains(&"Runtime.runIfWaitingForDebugger W".to_owned()));
-    }
+    let mut scene = Scene::running("A");
+    scene.attach("B", "page", json!({"waits": true}));
+    scene.attach("W", "worker", json!({"waits": true, "parent": "A"}));
+    let released = scene.to_browser();
+    assert!(released.contains(&"Runtime.runIfWaitingForDebugger B".to_owned()));
+    assert!(released.contains(&"Runtime.runIfWaitingForDebugger W".to_owned()));
 }
 
 #[test]

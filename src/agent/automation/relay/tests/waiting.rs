@@ -58,7 +58,42 @@ fn targets_wait_for_a_worker_while_its_script_runs() {
 }
 
 #[test]
-fn worker_without_a_script_lets_no_target_run() {
+fn worker_without_a_script_lets_a_target_run_after_a_while() {
+    const RELEASE: &str = "Runtime.runIfWaitingForDebugger P";
+    let mut scene = Scene::with_tab("A");
+    scene.attach("P", "page", json!({}));
+    assert!(!scene.to_browser().contains(&RELEASE.to_owned()));
+    assert_eq!(scene.relay.deadline(), Some(scene.now + IDLE_RELEASE_DELAY));
+    scene.relay.tick(scene.now + IDLE_RELEASE_DELAY);
+    assert_eq!(scene.to_browser(), [RELEASE]);
+}
+
+#[test]
+fn service_worker_of_a_script_waits_for_it() {
+    let mut scene = Scene::running("A");
+    scene.attach("S", "service_worker", json!({"waits": true}));
+    assert!(scene.to_browser().is_empty());
+    scene.relay.tick(scene.now + DEBUGGER_RELEASE_TIMEOUT);
+    assert_eq!(scene.to_browser(), ["Runtime.runIfWaitingForDebugger S"]);
+}
+
+#[test]
+fn service_worker_is_announced_once() {
+    let mut scene = Scene::running("A");
+    scene.attach("P", "service_worker", json!({"waits": true, "parent": "A"}));
+    scene.event("P", "Runtime.executionContextCreated");
+    assert!(scene.messages().is_empty());
+    scene.attach("B", "service_worker", json!({"waits": true}));
+    let announced = Message::Worker("Target.attachedToTarget".into());
+    assert_eq!(scene.messages(), [announced]);
+    scene.browser(
+        json!({"method": "Target.detachedFromTarget", "params": {"sessionId": "P"}, "sessionId": "A"}),
+    );
+    assert!(scene.messages().is_empty());
+}
+
+#[test]
+fn worker_without_a_script_lets_no_target_run_at_once() {
     let mut scene = Scene::with_tab("A");
     scene.attach("W", "worker", json!({"parent": "A"}));
     scene.messages();

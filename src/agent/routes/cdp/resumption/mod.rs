@@ -63,6 +63,8 @@ type Attachments = Mutex<HashMap<ResumeId, mpsc::Sender<Attachment>>>;
 pub struct ResumableConnections {
     window: Duration,
     attachments: Arc<Attachments>,
+    /// A clone for each connection that has not ended.
+    running: Arc<()>,
     /// The connections that the next program continues.
     stopped: Arc<Mutex<Vec<StoppedConnection>>>,
     shutdown: Shutdown,
@@ -95,14 +97,15 @@ impl ResumableConnections {
         ResumableConnections {
             window,
             attachments: Arc::default(),
+            running: Arc::default(),
             stopped: Arc::default(),
             shutdown: shutdown.clone(),
         }
     }
 
-    /// Returns the number of connections.
+    /// Returns the number of connections that have not ended.
     pub(in crate::agent) fn count(&self) -> usize {
-        self.attachments.lock().len()
+        Arc::strong_count(&self.running) - 1
     }
 
     /// Returns the connections that were stopped for another program, after the tasks have ended.
@@ -156,9 +159,14 @@ impl ResumableConnections {
             id,
             attachments: self.attachments.clone(),
         };
-        let this = self.clone();
+        let running = self.running.clone();
+        let this = ResumableConnections {
+            running: Arc::default(),
+            ..self.clone()
+        };
         self.shutdown.spawn_connection(async move {
             let end = connection.run(&mut attachments).await;
+            drop(running);
             let end = this.finish(end, &mut attachments).await;
             drop(registration);
             // A client that has come at the last moment.
@@ -209,6 +217,10 @@ impl ResumableConnections {
             None => Some(attachment),
         };
         match refused {
+            // Another program may continue the connection.
+            Some(attachment) if self.shutdown.is_requested() => {
+                close(attachment, CloseReason::of_shutdown(&self.shutdown)).await;
+            }
             Some(attachment) => close(attachment, not_resumable("no such connection")).await,
             // An error: the sender was dropped, as it always is.
             None => drop(not_in_use.await),

@@ -23,17 +23,18 @@ impl StoppedConnection {
     }
 
     /// Returns what the next program needs. The multiplexer must have passed its clients before:
-    /// its last messages are retained with those before.
-    pub(in crate::agent) fn pass(mut self) -> PassedConnection {
+    /// its last messages are retained with those before. Returns `None` if there were too many.
+    pub(in crate::agent) fn pass(mut self) -> Option<PassedConnection> {
         while let Some(message) = self.receiver.next_ready() {
             self.log.push(message);
         }
-        PassedConnection {
+        let is_complete = !self.receiver.too_slow().is_cancelled();
+        is_complete.then(|| PassedConnection {
             client: self.receiver.client(),
             id: self.id,
             received: self.received,
             log: self.log,
-        }
+        })
     }
 }
 

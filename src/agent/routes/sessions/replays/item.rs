@@ -1,14 +1,17 @@
 //! `GET /sessions/{generation}/replays/{replay_id}` and
 //! `DELETE /sessions/{generation}/replays/{replay_id}`.
 
-use axum::{extract::State, response::Response};
+use axum::{body::Body, extract::State, response::Response};
 use http::{HeaderMap, StatusCode};
 
 use super::TAG;
 use crate::{
-    agent::{routes::replays::video, sessions::Sessions},
+    agent::{
+        routes::{replays::video, session_scope::being_replaced},
+        sessions::Sessions,
+    },
     api::{Binary, ErrorBody, ids::ReplayId},
-    http::{ApiError, ApiResult, Path},
+    http::{ApiError, ApiResult, GuardedBody, Path},
 };
 
 /// Download a replay of an ended session
@@ -40,7 +43,9 @@ pub(crate) async fn download(
     Path((generation, id)): Path<(u64, ReplayId)>,
     headers: HeaderMap,
 ) -> ApiResult<Response> {
-    video::respond(sessions.replays_of(generation)?, id, &headers).await
+    let guard = sessions.begin_request().ok_or_else(being_replaced)?;
+    let response = video::respond(sessions.replays_of(generation)?, id, &headers).await?;
+    Ok(response.map(|body| Body::new(GuardedBody::new(body, guard))))
 }
 
 /// Delete a replay of an ended session
@@ -63,6 +68,7 @@ pub(crate) async fn delete(
     State(sessions): State<Sessions>,
     Path((generation, id)): Path<(u64, ReplayId)>,
 ) -> ApiResult<StatusCode> {
+    let _guard = sessions.begin_request().ok_or_else(being_replaced)?;
     let deleted = tokio::task::spawn_blocking(move || sessions.delete_replay(generation, &id));
     deleted.await.map_err(ApiError::internal)??;
     Ok(StatusCode::NO_CONTENT)
