@@ -197,6 +197,9 @@ async fn uses_that_another_program_cannot_continue_are_not_interrupted() {
     let start = Start::headless().with_program(program.path());
     let agent = start.with(["--executor-idle-seconds", "1"]).ready().await;
     let plain = Client::connect(&agent.ws_url("/cdp")).await;
+    // It is not counted instead of the other one.
+    let mut resumable = Resumable::connect(&agent).await;
+    attach(&mut resumable).await;
     let directory = tempfile::tempdir().unwrap();
     let watch = json!({"path": directory.path(), "recursive": false});
     let watch = agent.ok(agent.post("/fs/watch").json(&watch)).await;

@@ -56,18 +56,21 @@ struct Attachment {
     _in_use: oneshot::Sender<()>,
 }
 
-type Attachments = Mutex<HashMap<ResumeId, mpsc::Sender<Attachment>>>;
-
-/// The resumable connections of a session.
+/// The resumable connections of a session. Clones share them.
 #[derive(Clone)]
 pub struct ResumableConnections {
     window: Duration,
-    attachments: Arc<Attachments>,
+    connections: Arc<Connections>,
+    shutdown: Shutdown,
+}
+
+#[derive(Default)]
+struct Connections {
+    attachments: Mutex<HashMap<ResumeId, mpsc::Sender<Attachment>>>,
     /// A clone for each connection that has not ended.
     running: Arc<()>,
     /// The connections that the next program continues.
-    stopped: Arc<Mutex<Vec<StoppedConnection>>>,
-    shutdown: Shutdown,
+    stopped: Mutex<Vec<StoppedConnection>>,
 }
 
 /// A connection to Chromium.
@@ -82,12 +85,12 @@ pub(super) struct OpenedConnection {
 /// The entry of a connection. Dropping it removes the entry.
 struct Registration {
     id: ResumeId,
-    attachments: Arc<Attachments>,
+    connections: Arc<Connections>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.attachments.lock().remove(&self.id);
+        self.connections.attachments.lock().remove(&self.id);
     }
 }
 
@@ -96,21 +99,19 @@ impl ResumableConnections {
     pub(in crate::agent) fn new(window: Duration, shutdown: &Shutdown) -> Self {
         ResumableConnections {
             window,
-            attachments: Arc::default(),
-            running: Arc::default(),
-            stopped: Arc::default(),
+            connections: Arc::default(),
             shutdown: shutdown.clone(),
         }
     }
 
     /// Returns the number of connections that have not ended.
     pub(in crate::agent) fn count(&self) -> usize {
-        Arc::strong_count(&self.running) - 1
+        Arc::strong_count(&self.connections.running) - 1
     }
 
     /// Returns the connections that were stopped for another program, after the tasks have ended.
     pub(in crate::agent) fn take_stopped(&self) -> Vec<StoppedConnection> {
-        std::mem::take(&mut *self.stopped.lock())
+        std::mem::take(&mut *self.connections.stopped.lock())
     }
 
     /// Starts a connection with its first WebSocket, and returns when that is no longer used.
@@ -154,16 +155,13 @@ impl ResumableConnections {
     fn spawn(&self, connection: Connection) {
         let id = connection.id();
         let (sender, mut attachments) = mpsc::channel(MAX_WAITING);
-        self.attachments.lock().insert(id, sender);
+        self.connections.attachments.lock().insert(id, sender);
         let registration = Registration {
             id,
-            attachments: self.attachments.clone(),
+            connections: self.connections.clone(),
         };
-        let running = self.running.clone();
-        let this = ResumableConnections {
-            running: Arc::default(),
-            ..self.clone()
-        };
+        let running = self.connections.running.clone();
+        let this = self.clone();
         self.shutdown.spawn_connection(async move {
             let end = connection.run(&mut attachments).await;
             drop(running);
@@ -192,7 +190,7 @@ impl ResumableConnections {
             }
             ConnectionEnd::Stopping(stopped) => {
                 if self.shutdown.is_handover() {
-                    self.stopped.lock().push(*stopped);
+                    self.connections.stopped.lock().push(*stopped);
                 }
                 CloseReason::of_shutdown(&self.shutdown)
             }
@@ -208,7 +206,7 @@ impl ResumableConnections {
             received,
             _in_use: in_use,
         };
-        let connection = self.attachments.lock().get(&id).cloned();
+        let connection = self.connections.attachments.lock().get(&id).cloned();
         let refused = match connection {
             Some(connection) => match connection.send(attachment).await {
                 Ok(()) => None,
