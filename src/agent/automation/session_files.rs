@@ -46,11 +46,8 @@ impl SessionFiles {
     /// Fails if the path is in none of the directories or leads to a file of the agent, or if there
     /// is no such file.
     pub(super) fn check(&self, path: &Path) -> Result<(), SessionFileError> {
-        let is_inside = self.directories.iter().any(|directory| {
-            let inside = path.strip_prefix(directory);
-            inside.is_ok_and(|inside| inside.components().all(is_name))
-        });
-        if !is_inside {
+        let mut directories = self.directories.iter();
+        if !directories.any(|directory| is_below(path, directory)) {
             return Err(SessionFileError::Outside);
         }
         match self.root.metadata(path) {
@@ -70,6 +67,9 @@ impl SessionFiles {
     }
 }
 
-fn is_name(component: Component) -> bool {
-    matches!(component, Component::Normal(_))
+/// Whether a path is below a directory by its text: no component of it leads back.
+pub(super) fn is_below(path: &Path, directory: &Path) -> bool {
+    let is_name = |component| matches!(component, Component::Normal(_));
+    let inside = path.strip_prefix(directory);
+    inside.is_ok_and(|inside| inside.components().all(is_name))
 }

@@ -14,7 +14,7 @@ use std::{
     ffi::{OsStr, OsString},
     fmt,
     fs::File,
-    io::{self, BufReader, BufWriter, Read, Seek, Write},
+    io::{self, BufWriter, Read, Seek, Write},
     os::{
         fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
         unix::process::CommandExt,
@@ -162,8 +162,7 @@ impl NextProgram {
     {
         let replace = move || {
             // The descriptors in the state stay open until the next program has them.
-            let text = serde_json::to_vec(&state)?;
-            let memory = write_state(&text)?;
+            let memory = write_state(&state)?;
             kill_children_except(&kept);
             restore_limits();
             ignore_restart_signal()?;
@@ -204,7 +203,7 @@ pub fn take_state<T: DeserializeOwned>() -> io::Result<Option<T>> {
     let mut state = File::from(PassedDescriptor::inherited(number)?.into_inner());
     state.rewind()?;
     let mut text = Vec::new();
-    BufReader::new(state).read_to_end(&mut text)?;
+    state.read_to_end(&mut text)?;
     Ok(Some(serde_json::from_slice(&text)?))
 }
 
@@ -214,10 +213,10 @@ pub fn kill_children() {
 }
 
 /// Writes the state to memory that the next program inherits.
-fn write_state(state: &[u8]) -> io::Result<PassedDescriptor> {
+fn write_state(state: &impl Serialize) -> io::Result<PassedDescriptor> {
     let memory = File::from(memfd_create("handover", MFdFlags::MFD_CLOEXEC)?);
     let mut writer = BufWriter::new(&memory);
-    writer.write_all(state)?;
+    serde_json::to_writer(&mut writer, state)?;
     writer.flush()?;
     drop(writer);
     PassedDescriptor::new(memory.into())

@@ -16,11 +16,7 @@
 //! the methods of [`Caller::IdleExecutor`] and navigation are permitted. Files are not restricted:
 //! a page of a script may be at a `file:` URL.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Component, Path},
-};
+use std::{collections::BTreeMap, io, path::Path};
 
 use bytes::Bytes;
 use serde::{Deserialize, de::IgnoredAny};
@@ -28,7 +24,7 @@ use serde_json::value::RawValue;
 
 use super::{MAX_CONTEXTS, Relay, command::with_params, message::params_or_default};
 use crate::{
-    agent::automation::session_files::SessionFileError,
+    agent::automation::session_files::{SessionFileError, is_below},
     system::cdp::policy::{self, Caller, PolicyError},
 };
 
@@ -190,11 +186,7 @@ impl Relay {
     /// Checks paths. Those in the script's directory are checked by their text: it contains no
     /// symbolic links.
     fn check_files(&self, method: &str, input: &FileInput) -> Result<(), Refusal> {
-        let is_own = |file: &&String| {
-            let inside = Path::new(file.as_str()).strip_prefix(&self.script_directory);
-            let is_name = |component| matches!(component, Component::Normal(_));
-            inside.is_ok_and(|inside| inside.components().all(is_name))
-        };
+        let is_own = |file: &&String| is_below(Path::new(file), &self.script_directory);
         let others = input.files.iter().filter(|file| !is_own(file));
         for (index, file) in others.enumerate() {
             if index == MAX_SESSION_FILES {

@@ -41,12 +41,10 @@ impl Relay {
         let target = event.target_info.target_id;
         let mut session = Session::new(target, kind, self.attached_sessions);
         session.is_driven = is_own;
-        if is_repeated {
-            // It stays hidden.
-        } else if is_own || !is_page {
+        if !is_repeated && (is_own || !is_page) {
             session.visibility = Visibility::Announced;
             self.to_worker(text);
-        } else {
+        } else if is_page {
             session.announcement = Some(text);
         }
         let is_idle = self.is_idle();

@@ -404,7 +404,11 @@ impl Task {
 
     fn pass(self) -> io::Result<PassedMultiplexer> {
         let unsent = self.unsent.get(self.sent..).unwrap_or_default();
-        PassedMultiplexer::new(self.pipe.pass()?, unsent, self.router)
+        Ok(PassedMultiplexer::new(
+            self.pipe.pass()?,
+            unsent,
+            self.router,
+        ))
     }
 
     /// Passes messages on until Chromium has ended, or no handle is left.

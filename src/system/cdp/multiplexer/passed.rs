@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::{
     CdpReceiver, CdpSender, ClientOptions, Connection, Endpoint, Multiplexer, NewClient, Request,
     outbox::{self, Inbox},
-    router::{Call, Client, ClientId, Router},
+    router::{Call, Client, ClientCall, ClientId, Router},
     session::{Session, SessionId},
 };
 use crate::system::{
@@ -45,17 +45,11 @@ enum PassedCall {
     /// The call of a client that has gone.
     Attach,
     Detach(ClientId),
-    Client {
-        client: ClientId,
-        session: SessionId,
-        connection: SessionId,
-        id: i32,
-        attaches_flat: Option<bool>,
-    },
+    Client(ClientCall),
 }
 
 impl PassedMultiplexer {
-    pub(super) fn new(pipe: PassedPipe, unsent: &[u8], router: Router) -> io::Result<Self> {
+    pub(super) fn new(pipe: PassedPipe, unsent: &[u8], router: Router) -> Self {
         let clients = router.clients.into_iter().map(|(id, client)| PassedClient {
             id,
             root: client.root,
@@ -63,7 +57,7 @@ impl PassedMultiplexer {
             calls: client.calls,
         });
         let calls = router.calls.into_iter();
-        Ok(PassedMultiplexer {
+        PassedMultiplexer {
             pipe,
             unsent: unsent.to_vec().into(),
             clients: clients.collect(),
@@ -71,7 +65,7 @@ impl PassedMultiplexer {
             calls: calls.map(|(id, call)| (id, call.into())).collect(),
             last_client: router.last_client,
             used_ids: router.used_ids,
-        })
+        }
     }
 }
 
@@ -80,19 +74,7 @@ impl From<Call> for PassedCall {
         match call {
             Call::Attach(_) => PassedCall::Attach,
             Call::Detach(client) => PassedCall::Detach(client),
-            Call::Client {
-                client,
-                session,
-                connection,
-                id,
-                attaches_flat,
-            } => PassedCall::Client {
-                client,
-                session,
-                connection,
-                id,
-                attaches_flat,
-            },
+            Call::Client(call) => PassedCall::Client(call),
         }
     }
 }
@@ -105,23 +87,11 @@ impl PassedCall {
                 outbox: outbox::queue(Arc::default()).0,
                 max_event: 0,
                 requests: requests.clone(),
-                // Nobody receives the connection, which ends it.
+                // Its receiver is dropped, which ends the connection.
                 reply: oneshot::channel().0,
             }),
             PassedCall::Detach(client) => Call::Detach(client),
-            PassedCall::Client {
-                client,
-                session,
-                connection,
-                id,
-                attaches_flat,
-            } => Call::Client {
-                client,
-                session,
-                connection,
-                id,
-                attaches_flat,
-            },
+            PassedCall::Client(call) => Call::Client(call),
         }
     }
 }

@@ -50,15 +50,19 @@ pub(super) enum Call {
     Attach(NewClient),
     /// Ends the connection of a client that has gone: afterwards no reply for it can come.
     Detach(ClientId),
-    Client {
-        client: ClientId,
-        session: SessionId,
-        /// The session whose messages carry the reply.
-        connection: SessionId,
-        id: i32,
-        /// Whether the session in the reply is flat, if the call attaches one.
-        attaches_flat: Option<bool>,
-    },
+    Client(ClientCall),
+}
+
+/// A client's call.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ClientCall {
+    client: ClientId,
+    session: SessionId,
+    /// The session whose messages carry the reply.
+    connection: SessionId,
+    id: i32,
+    /// Whether the session in the reply is flat, if the call attaches one.
+    attaches_flat: Option<bool>,
 }
 
 /// All keys are chosen by Chromium or the agent, so that a fast hash is safe.
@@ -139,13 +143,13 @@ impl Router {
         if let Some(client) = self.clients.get_mut(&client_id) {
             client.calls += 1;
         }
-        let id = self.register(Call::Client {
+        let id = self.register(Call::Client(ClientCall {
             client: client_id,
             session,
             connection,
             id: command.id,
             attaches_flat,
-        });
+        }));
         command.write(id, connection, pipe);
     }
 
@@ -270,13 +274,13 @@ impl Router {
                 self.connect(client, session);
             }
             Some(Call::Detach(client)) => self.forget_calls(client),
-            Some(Call::Client {
+            Some(Call::Client(ClientCall {
                 client,
                 session,
                 connection,
                 id,
                 attaches_flat,
-            }) => {
+            })) => {
                 let Some(entry) = self.clients.get_mut(&client) else {
                     return;
                 };
@@ -391,7 +395,7 @@ impl Router {
         else {
             return;
         };
-        let is_unanswered = |_: &u32, call: &mut Call| matches!(call, Call::Client { session, .. } if ended.contains(session));
+        let is_unanswered = |_: &u32, call: &mut Call| matches!(call, Call::Client(call) if ended.contains(&call.session));
         let unanswered: Vec<Call> = self
             .calls
             .extract_if(is_unanswered)
@@ -399,7 +403,7 @@ impl Router {
             .collect();
         entry.calls -= unanswered.len();
         for call in unanswered {
-            if let Call::Client { connection, id, .. } = call {
+            if let Call::Client(ClientCall { connection, id, .. }) = call {
                 let error = rejection(id, None, SESSION_NOT_FOUND, NO_SESSION);
                 self.deliver_in(connection, error);
             }
@@ -408,9 +412,8 @@ impl Router {
 
     /// Removes the calls of a client to which no further reply can come.
     fn forget_calls(&mut self, client: ClientId) {
-        self.calls.retain(
-            |_, call| !matches!(call, Call::Client { client: other, .. } if *other == client),
-        );
+        self.calls
+            .retain(|_, call| !matches!(call, Call::Client(call) if call.client == client));
     }
 
     /// Removes a session and those below it, and returns them.
