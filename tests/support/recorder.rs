@@ -1,8 +1,13 @@
 //! A page that records its mouse and keyboard events.
 
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use super::{agent::TestAgent, page::Page, wait::until};
+use super::{
+    agent::TestAgent,
+    page::Page,
+    wait::{WAIT_TIMEOUT, polled},
+};
 
 /// The page prevents the default actions: no event scrolls, opens a menu, zooms or navigates.
 const PAGE: &str = r"<!doctype html><meta charset=utf-8><title>recorder</title>
@@ -51,11 +56,14 @@ impl Recorder {
         matches: impl Fn(&[Value]) -> bool,
     ) -> Vec<Value> {
         let mut all = Vec::new();
-        until(description, async || {
+        let matching = polled(async || {
             all.extend(self.take().await);
-            matches(&all).then(|| std::mem::take(&mut all))
-        })
-        .await
+            matches(&all).then_some(())
+        });
+        if timeout(WAIT_TIMEOUT, matching).await.is_err() {
+            panic!("timed out waiting for {description}; the page saw {all:?}");
+        }
+        all
     }
 
     /// Waits for `count` events of these types and returns all of these types.
