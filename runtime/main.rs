@@ -68,7 +68,18 @@ enum Command {
     Template(template::Options),
 }
 
+/// Keeps QuickJS's companion from caching compiled scripts below `/tmp`, where everybody could put
+/// code in place of them.
+#[cfg(feature = "quickjs")]
+#[allow(unsafe_code, reason = "changes the environment of the process")]
+fn disable_code_cache() {
+    // SAFETY: no other thread runs yet.
+    unsafe { std::env::set_var("V82JSC_NO_BC_CACHE", "1") };
+}
+
 fn main() -> ExitCode {
+    #[cfg(feature = "quickjs")]
+    disable_code_cache();
     let result = match Cli::parse().command {
         Command::Snapshot {
             if_stale,

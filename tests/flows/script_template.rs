@@ -1,7 +1,7 @@
 //! Script workers are forks of a template: nothing of one reaches another, and the template may
 //! end.
 
-use std::{collections::BTreeSet, fs, path::Path, time::Instant};
+use std::{collections::BTreeSet, fs, path::Path, process::Command, time::Instant};
 
 use berth::system::script::template::ForkRequest;
 use nix::sys::signal::Signal;
@@ -198,6 +198,24 @@ async fn program_without_its_snapshot_is_an_error_with_the_reason() {
             .await
             .expect_err("no snapshot");
         assert!(error.to_string().contains("no snapshot at"), "{error}");
+    }
+}
+
+/// A cache would be in a directory that others can write to.
+#[test]
+fn no_compiled_script_is_cached() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("cache");
+    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js");
+    for (_, program) in engines() {
+        let made = Command::new(&program)
+            .arg("snapshot")
+            .args([&bundle, &directory.path().join("snapshot")])
+            .env("XDG_CACHE_HOME", &cache)
+            .status()
+            .unwrap();
+        assert!(made.success());
+        assert!(!cache.exists());
     }
 }
 
