@@ -30,6 +30,7 @@ use clap::{Parser, Subcommand};
 mod channel;
 mod engine;
 mod exchanges;
+mod heap;
 mod ops;
 mod outcome;
 mod sandbox;

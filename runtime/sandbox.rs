@@ -18,8 +18,8 @@ use nix::{
     unistd::{self, Gid, Uid, chroot, fchdir, fchownat, setgroups, setresgid, setresuid},
 };
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -99,11 +99,38 @@ pub(crate) fn set_limits(memory: u64, scratch_mb: u32) -> Result<(), SandboxErro
     Ok(())
 }
 
-/// Makes the kernel reject all system calls except those that the engine and the open socket need:
-/// no new process, program, thread or connection, and no access to other processes. This is an
-/// allow-list, since a list of harmful calls could not be complete.
-pub(crate) fn restrict_system_calls() -> Result<(), SandboxError> {
-    let filter = filter().map_err(|err| SandboxError::Filter(err.to_string()))?;
+/// Makes the kernel reject all system calls except those that the engine, the open socket, the
+/// forks and their setup need. This is an allow-list, since a list of harmful calls could not be
+/// complete. Forks inherit it, so that none of them has to build and check the long list.
+pub(crate) fn restrict_template() -> Result<(), SandboxError> {
+    let filter = template_rules().and_then(|rules| filter(rules, SeccompAction::Allow, DENY));
+    apply(filter)
+}
+
+/// Makes the kernel reject what the setup of a fork has needed, too: from now on no new process,
+/// program, thread or connection, no other user, and no access to other processes.
+pub(crate) fn restrict_worker() -> Result<(), SandboxError> {
+    let filter = worker_rules().and_then(|rules| filter(rules, DENY, SeccompAction::Allow));
+    apply(filter)
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+const DENY: SeccompAction = SeccompAction::Errno(libc::EPERM as u32);
+
+/// Returns a filter with an action for the calls that the rules match, and one for all others.
+fn filter(
+    rules: Rules,
+    matching: SeccompAction,
+    other: SeccompAction,
+) -> Result<BpfProgram, BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, other, matching, arch)?.try_into()
+}
+
+/// Adds a filter to all threads. Of several filters the strictest action applies.
+fn apply(filter: Result<BpfProgram, BackendError>) -> Result<(), SandboxError> {
+    let filter = filter.map_err(|err| SandboxError::Filter(err.to_string()))?;
     seccompiler::apply_filter_all_threads(&filter)
         .map_err(|err| SandboxError::Filter(err.to_string()))
 }
@@ -179,21 +206,52 @@ const ALLOWED_ON_ARCH: &[i64] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SY
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_ON_ARCH: &[i64] = &[];
 
+/// The system calls that only the setup of a worker needs.
+const SETUP: &[i64] = &[
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_eventfd2,
+    libc::SYS_socketpair,
+    libc::SYS_ioctl,
+    libc::SYS_fchownat,
+    libc::SYS_fchdir,
+    libc::SYS_chroot,
+    libc::SYS_setgroups,
+    libc::SYS_setresgid,
+    libc::SYS_setresuid,
+    libc::SYS_prctl,
+    libc::SYS_seccomp,
+];
+
+#[cfg(target_arch = "x86_64")]
+const SETUP_ON_ARCH: &[i64] = &[libc::SYS_dup2, libc::SYS_readlink];
+#[cfg(not(target_arch = "x86_64"))]
+const SETUP_ON_ARCH: &[i64] = &[];
+
 /// Whether the engine writes machine code at run time.
 #[cfg(feature = "v8")]
 const NEEDS_EXECUTABLE_MEMORY: bool = true;
 #[cfg(not(feature = "v8"))]
 const NEEDS_EXECUTABLE_MEMORY: bool = false;
 
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
-    let condition = |argument, operator, value| {
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
-    };
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED
-        .iter()
-        .chain(ALLOWED_ON_ARCH)
-        .map(|call| (*call, Vec::new()))
-        .collect();
+fn condition(
+    argument: u8,
+    operator: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+}
+
+fn unconditional(calls: &[&[i64]]) -> Rules {
+    let calls = calls.iter().copied().flatten();
+    calls.map(|call| (*call, Vec::new())).collect()
+}
+
+/// Returns the calls that the template and its forks may make.
+fn template_rules() -> Result<Rules, BackendError> {
+    let mut rules = unconditional(&[ALLOWED, ALLOWED_ON_ARCH, SETUP, SETUP_ON_ARCH]);
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         let rule = if NEEDS_EXECUTABLE_MEMORY {
             Vec::new()
@@ -207,25 +265,26 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     if NEEDS_EXECUTABLE_MEMORY {
         rules.insert(libc::SYS_pkey_mprotect, Vec::new());
     }
+    // A worker restricts these further.
+    for call in [libc::SYS_kill, libc::SYS_tgkill] {
+        rules.insert(call, Vec::new());
+    }
+    // A process may change only its own limits, which the C library names by 0.
+    let own_limits = SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, 0)?])?;
+    rules.insert(libc::SYS_prlimit64, vec![own_limits]);
+    Ok(rules)
+}
+
+/// Returns the calls that a worker may no longer make.
+fn worker_rules() -> Result<Rules, BackendError> {
+    let mut rules = unconditional(&[SETUP, SETUP_ON_ARCH]);
     // It may send signals only to itself.
     let own = u64::from(std::process::id());
     for call in [libc::SYS_kill, libc::SYS_tgkill] {
-        let to_itself = condition(0, SeccompCmpOp::Eq, own)?;
-        rules.insert(call, vec![SeccompRule::new(vec![to_itself])?]);
+        let to_another = condition(0, SeccompCmpOp::Ne, own)?;
+        rules.insert(call, vec![SeccompRule::new(vec![to_another])?]);
     }
-    // It may change only its own limits, which it names by 0 or by its own id.
-    let own_limits = [0, own]
-        .map(|process| SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, process)?]))
-        .into_iter()
-        .collect::<Result<_, _>>()?;
-    rules.insert(libc::SYS_prlimit64, own_limits);
-    SeccompFilter::new(
-        rules,
-        SeccompAction::Errno(libc::EPERM as u32),
-        SeccompAction::Allow,
-        std::env::consts::ARCH.try_into()?,
-    )?
-    .try_into()
+    Ok(rules)
 }
 
 /// Returns the memory in KiB that already counts towards `RLIMIT_DATA`.

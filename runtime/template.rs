@@ -30,6 +30,7 @@ use nix::{
 
 use crate::{
     engine::{Engine, EngineError},
+    heap::HugeHeap,
     sandbox::{self, SandboxError},
     script_protocol::{ForkReply, ForkRequest, MAX_FORK_MESSAGE},
     snapshot::{self, SnapshotError},
@@ -94,9 +95,11 @@ struct Request {
 /// when it has ended.
 pub(crate) fn run(options: Options) -> Result<(), TemplateError> {
     sandbox::close_inherited().map_err(io_error("inherited descriptors"))?;
+    let heap = HugeHeap::reserve();
     let mut engine = Engine::start(snapshot::load()?, options.heap_mb)?;
     // Every fork has the memory that this has touched.
     worker::load_warm_up(&mut engine)?;
+    heap.complete();
     let limits = Limits {
         heap_mb: options.heap_mb,
         scratch_mb: options.scratch_mb,
@@ -109,6 +112,7 @@ pub(crate) fn run(options: Options) -> Result<(), TemplateError> {
     if threads > 1 {
         return Err(TemplateError::Threads(threads - 1));
     }
+    sandbox::restrict_template()?;
     while let Some(request) = receive(&options.scratch)? {
         match fork() {
             Ok(None) => return work(engine, request, limits),

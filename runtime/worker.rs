@@ -2,9 +2,9 @@
 //! runs scripts one at a time.
 //!
 //! ```text
-//! fork ── attach ── warm-up ── Ready ─┬─ Prepare ── Run ── Done ─┐
-//!           └── Failed (exit)         └──────────────────────────┘
-//!                                deadline, out of memory: Done (exit)
+//! fork ── attach ── Ready ── warm-up, if idle ─┬─ Prepare ── Run ── Done ─┐
+//!           └── Failed (exit)                  └──────────────────────────┘
+//!                                         deadline, out of memory: Done (exit)
 //! ```
 //!
 //! [`Worker`] owns all state. It waits in one loop for the deadline, the socket, the engine and
@@ -66,11 +66,14 @@ pub(crate) enum WorkerError {
     Io { subject: String, source: io::Error },
 }
 
-/// Runs before the first script, so that the code and data that the first script needs are
-/// already in memory.
+/// Runs in a worker that has nothing else to do, so that the code and data that its first script
+/// needs are already in memory.
 const WARMUP_SCRIPT: &str =
     "const list: string[] = []; for (const one of [1]) list.push(`${one}`); return { list };";
 const WARMUP_FILE_NAME: &str = "warm-up.ts";
+/// The time without a script after which a worker counts as idle. While one call follows the other,
+/// warming up would only take time from them.
+const WARMUP_DELAY: Duration = Duration::from_millis(20);
 
 /// Compiles and loads [`WARMUP_SCRIPT`].
 pub(crate) fn load_warm_up(engine: &mut Engine) -> Result<Function, EngineError> {
@@ -102,6 +105,12 @@ pub(crate) fn run(
     let started = Instant::now();
     let files = Files::open(&assignment.scratch, limits.scratch_mb)
         .map_err(io_error(assignment.scratch.display().to_string()))?;
+    // Before there is another thread, which the C library would have change its user, too.
+    sandbox::become_user(limits.user, files.directory())?;
+    if assignment.attaches {
+        let created = files.directory().create_dir(DOWNLOADS);
+        created.map_err(io_error(DOWNLOADS))?;
+    }
     // Made here: an event loop that is inherited would be shared with the template.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -130,13 +139,7 @@ pub(crate) fn run(
             .map_err(io_error("watchdog thread"))?;
 
         // From here on, only the socket and one open directory are needed.
-        sandbox::become_user(limits.user, host.files.borrow().directory())?;
-        host.files
-            .borrow()
-            .directory()
-            .create_dir(DOWNLOADS)
-            .map_err(io_error(DOWNLOADS))?;
-        sandbox::restrict_system_calls()?;
+        sandbox::restrict_worker()?;
 
         Worker {
             engine,
@@ -149,6 +152,7 @@ pub(crate) fn run(
             scripts: 0,
             attaches: assignment.attaches,
             announced: false,
+            warm_up_at: None,
         }
         .serve()
         .await
@@ -170,6 +174,8 @@ struct Worker {
     attaches: bool,
     /// Whether `Ready` was sent to the agent.
     announced: bool,
+    /// When to warm up, unless a script comes first.
+    warm_up_at: Option<Instant>,
 }
 
 /// The time limit of the running script.
@@ -184,6 +190,7 @@ enum Event {
     /// The engine is idle or has made progress; whether it has more to do or to wait for.
     Engine(Result<bool, EngineError>),
     Deadline,
+    Idle,
 }
 
 impl Worker {
@@ -215,6 +222,10 @@ impl Worker {
                     let ending = self.timed_out();
                     return self.finish_last(ending).await;
                 }
+                Event::Idle => {
+                    engine_busy = true;
+                    self.warm_up()?;
+                }
             }
             if self.watchdog.has_fired() {
                 let ending = self.timed_out();
@@ -242,19 +253,14 @@ impl Worker {
             host,
             receiver,
             running,
+            warm_up_at,
             ..
         } = self;
         let deadline = running.as_ref().map(|running| running.deadline);
-        let sleep = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         Ok(tokio::select! {
             biased;
             // Before the engine, so that a flood of messages cannot delay the deadline.
-            () = sleep => Event::Deadline,
+            () = sleep_until_some(deadline) => Event::Deadline,
             err = host.sender.keep_flushing() => return Err(io_error("agent socket")(err)),
             result = poll_fn(|context| match engine.poll(context) {
                 // The engine still waits for the browser, but the host has an event to handle now.
@@ -262,6 +268,7 @@ impl Worker {
                 poll => poll.map_ok(|()| false),
             }), if engine_busy => Event::Engine(result),
             message = receiver.next(), if !host.inbox.is_full() => Event::Message(message?),
+            () = sleep_until_some(*warm_up_at) => Event::Idle,
         })
     }
 
@@ -280,6 +287,7 @@ impl Worker {
     }
 
     fn prepare(&mut self, script: &Script) -> Result<Function, Ending> {
+        self.warm_up_at = None;
         self.scripts += 1;
         // Unique, so that stack traces of an executor's earlier scripts do not use this source map.
         let name = match (self.scripts, script.file_name.rsplit_once('.')) {
@@ -309,6 +317,7 @@ impl Worker {
     }
 
     fn warm_up(&mut self) -> Result<(), EngineError> {
+        self.warm_up_at = None;
         let script = load_warm_up(&mut self.engine)?;
         self.engine.run(script, &Page::Unused)
     }
@@ -317,11 +326,11 @@ impl Worker {
         !self.host.detached.get()
     }
 
-    /// Once Playwright has connected, warms up and sends `Ready`.
+    /// Sends `Ready` once Playwright has connected.
     fn announce(&mut self) -> Result<(), WorkerError> {
         if self.host.ready.take() {
-            self.warm_up()?;
             self.announced = true;
+            self.warm_up_at = Some(Instant::now() + WARMUP_DELAY);
             self.send(FromWorker::Ready)?;
         }
         Ok(())
@@ -406,5 +415,12 @@ impl Worker {
             ),
             stack: String::new(),
         }
+    }
+}
+
+async fn sleep_until_some(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }

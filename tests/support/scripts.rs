@@ -90,9 +90,13 @@ pub struct ResourceCounts {
     pub descriptors: usize,
 }
 
-/// Waits until the agent is idle with this many warm workers, and as many unattached ones; returns
-/// the counts.
+/// The unattached workers that are ready, per warm one.
+const UNATTACHED_PER_WARM_WORKER: usize = 4;
+
+/// Waits until the agent is idle with this many warm workers, and the unattached ones that belong
+/// to them; returns the counts.
 pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts {
+    let ready = warm_count * (1 + UNATTACHED_PER_WARM_WORKER);
     let mut last = None;
     until("the pool at rest", async || {
         let counts = ResourceCounts {
@@ -102,8 +106,8 @@ pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts
             descriptors: descriptors(agent),
         };
         let warm = metric(agent, "berth_automation_warm_workers").await;
-        let is_idle = counts.workers == 2 * warm_count
-            && counts.scratch == 2 * warm_count
+        let is_idle = counts.workers == ready
+            && counts.scratch == ready
             && warm == warm_count as f64
             && last.as_ref() == Some(&counts);
         if is_idle {

@@ -69,6 +69,9 @@ const BROWSER_TIMEOUT: Duration = Duration::from_secs(10);
 const WORKER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The most calls of executors that may wait at once, for the browser or in a queue.
 const MAX_WAITING: usize = MAX_EXECUTORS * MAX_QUEUED_CALLS;
+/// The ready workers for scripts that do not use the browser, per attached one. They have a fourth
+/// of its memory, and their calls are short.
+const UNATTACHED_PER_WARM_WORKER: usize = 4;
 /// The most workers tried for one call: more than can be warm and dead.
 const MAX_WORKERS_TRIED: usize = 16;
 
@@ -218,7 +221,7 @@ impl Automation {
         });
         let unattached = UnattachedWorkers::start(
             UnattachedOptions {
-                ready_workers: options.warm_workers,
+                ready_workers: options.warm_workers * UNATTACHED_PER_WARM_WORKER,
                 max_wait: WORKER_TIMEOUT,
             },
             template.clone(),

@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! UnattachedWorkers::run ── the first of the queue, or a new one ──▶ its session
-//!           └── refill ── start ──▶ queue
+//!           └── refill ── start, one after the other ──▶ queue
 //! ```
+//!
+//! Starting a worker uses a core for longer than a short script does. So calls in a row first use
+//! half of the queue, and missing workers are started in the pause after them.
 
 use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
@@ -16,7 +19,7 @@ use tokio::{
 use super::{
     pool::{AcquireError, record_wait},
     scratch::ScratchRoot,
-    worker_session::{Job, Report, StartError, UnattachedWorker},
+    worker_session::{Job, Report, UnattachedWorker},
 };
 use crate::{
     agent::chromium::BrowserState, shutdown::Shutdown, system::script::template::WorkerTemplate,
@@ -24,6 +27,8 @@ use crate::{
 
 /// The delay before a worker is replaced that has ended by itself.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The delay of the next start after a call, while at least half of the queue is left.
+const REFILL_DELAY: Duration = Duration::from_millis(15);
 
 #[derive(Debug)]
 pub(super) struct UnattachedOptions {
@@ -46,8 +51,10 @@ pub(super) struct UnattachedWorkers {
 #[derive(Debug, Default)]
 struct WorkerQueue {
     workers: VecDeque<UnattachedWorker>,
-    /// The number of workers that are being started for the queue.
-    starting: usize,
+    /// Whether a task starts workers for the queue.
+    is_refilling: bool,
+    /// Whether a task will do that after [`REFILL_DELAY`].
+    will_refill: bool,
     /// Grows when all workers are discarded.
     generation: u64,
 }
@@ -147,41 +154,65 @@ impl UnattachedWorkers {
         self.shutdown.spawn(worker.end());
     }
 
-    /// Starts what is missing. One that does not start is logged, and missing until the next call.
+    /// Has missing workers started: at once if less than half of them are left, otherwise soon.
     fn refill(&self) {
-        if self.shutdown.is_requested() {
-            return;
-        }
         let mut queue = self.queue.lock();
-        while queue.workers.len() + queue.starting < self.options.ready_workers {
-            queue.starting += 1;
-            let (workers, generation) = (self.clone(), queue.generation);
+        if queue.workers.len() * 2 < self.options.ready_workers {
+            self.refill_now(&mut queue);
+        } else if queue.workers.len() < self.options.ready_workers && !queue.will_refill {
+            queue.will_refill = true;
+            let workers = self.clone();
             self.shutdown.spawn(async move {
-                let started = UnattachedWorker::start(&workers.template, &workers.scratch).await;
-                workers.add(started, generation);
+                workers.shutdown.sleep(REFILL_DELAY).await;
+                let mut queue = workers.queue.lock();
+                queue.will_refill = false;
+                workers.refill_now(&mut queue);
             });
         }
     }
 
-    fn add(&self, started: Result<UnattachedWorker, StartError>, generation: u64) {
-        let mut queue = self.queue.lock();
-        queue.starting -= 1;
-        match started {
-            Ok(worker) if queue.generation == generation && !self.shutdown.is_requested() => {
-                let (workers, ended) = (self.clone(), worker.ended());
-                tokio::spawn(async move {
-                    ended.await;
-                    workers.replace_ended().await;
-                });
-                queue.workers.push_back(worker);
-            }
-            Ok(worker) => {
-                drop(queue);
-                self.end(worker);
-                self.refill();
-            }
-            Err(error) => tracing::warn!(%error, "script worker did not start"),
+    fn refill_now(&self, queue: &mut WorkerQueue) {
+        if !queue.is_refilling && !self.shutdown.is_requested() {
+            queue.is_refilling = true;
+            self.shutdown.spawn(self.clone().start_missing());
         }
+    }
+
+    /// Starts what is missing. One that does not start is logged, and missing until the next call.
+    async fn start_missing(self) {
+        loop {
+            let generation = {
+                let mut queue = self.queue.lock();
+                let is_full = queue.workers.len() >= self.options.ready_workers;
+                if is_full || self.shutdown.is_requested() {
+                    queue.is_refilling = false;
+                    return;
+                }
+                queue.generation
+            };
+            match UnattachedWorker::start(&self.template, &self.scratch).await {
+                Ok(worker) => self.add(worker, generation),
+                Err(error) => {
+                    tracing::warn!(%error, "script worker did not start");
+                    self.queue.lock().is_refilling = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add(&self, worker: UnattachedWorker, generation: u64) {
+        let mut queue = self.queue.lock();
+        if queue.generation != generation || self.shutdown.is_requested() {
+            drop(queue);
+            return self.end(worker);
+        }
+        let (workers, ended) = (self.clone(), worker.ended());
+        tokio::spawn(async move {
+            ended.await;
+            workers.replace_ended().await;
+        });
+        queue.workers.push_back(worker);
     }
 
     /// Reaps and replaces workers that have ended while they were in the queue.

@@ -1,0 +1,95 @@
+//! Arranges the C library's heap of the template, so that its forks cost little: they copy the page
+//! tables of all memory in use, and every page that they write to.
+
+#![allow(unsafe_code, reason = "asks the allocator where it takes memory from")]
+
+use std::ops::Range;
+
+use nix::libc;
+
+/// The address space for the heap, of which a started engine needs a half.
+const RESERVED: usize = 32 << 20;
+/// The C library's own value of what it reserves when the heap grows.
+const DEFAULT_RESERVE: usize = 128 << 10;
+/// Less than what the C library would take from elsewhere than the heap.
+const PIECE: usize = 64 << 10;
+const PAGE: usize = 4096;
+
+/// The part of the heap in huge pages.
+pub(crate) struct HugeHeap(Range<usize>);
+
+impl HugeHeap {
+    /// Lets the heap grow in huge pages, of which a fork copies one entry each, not 512. Without
+    /// effect on systems that have none.
+    pub(crate) fn reserve() -> HugeHeap {
+        set_reserve(RESERVED);
+        let start = heap_end();
+        let mut pieces = Vec::new();
+        while heap_end() == start && pieces.len() * PIECE < RESERVED {
+            // SAFETY: it is freed once, below.
+            pieces.push(unsafe { libc::malloc(PIECE) });
+        }
+        let heap = HugeHeap(start.next_multiple_of(PAGE)..heap_end());
+        heap.advise(libc::MADV_HUGEPAGE);
+        for piece in pieces {
+            // SAFETY: allocated above.
+            unsafe { libc::free(piece) };
+        }
+        heap
+    }
+
+    /// Ends the growth in huge pages. Those that there are remain, and forks do not share what they
+    /// allocate from now on.
+    pub(crate) fn complete(self) {
+        self.advise(libc::MADV_NOHUGEPAGE);
+        set_reserve(DEFAULT_RESERVE);
+        // SAFETY: it has no preconditions.
+        unsafe { libc::malloc_trim(DEFAULT_RESERVE) };
+        fill_gaps();
+    }
+
+    fn advise(&self, advice: libc::c_int) {
+        let start = self.0.start as *mut libc::c_void;
+        // SAFETY: the range is part of the heap, and its content and access remain as they are.
+        // Fails if the kernel has no huge pages.
+        let _ = unsafe { libc::madvise(start, self.0.len(), advice) };
+    }
+}
+
+/// Allocates all free memory between the pieces in use, and keeps it. Forks then allocate side by
+/// side at the end of the heap: each gap is on a page that a fork would have to copy.
+fn fill_gaps() {
+    // The smallest size that the C library allocates, the steps between its sizes, and the largest
+    // size that it also keeps apart from the others.
+    const SMALLEST: usize = 24;
+    const STEP: usize = 16;
+    const LARGEST_CACHED: usize = 1032;
+    let halved = std::iter::successors(Some(PIECE), |size| Some(size / 2));
+    let halved = halved.take_while(|size| *size > LARGEST_CACHED);
+    let cached = (SMALLEST..=LARGEST_CACHED).rev().step_by(STEP);
+    for size in halved.chain(cached) {
+        // SAFETY: it has no preconditions.
+        let end = heap_end() - unsafe { libc::mallinfo2().keepcost };
+        loop {
+            // SAFETY: it is freed once at most.
+            let piece = unsafe { libc::malloc(size) };
+            if piece.is_null() || piece as usize >= end {
+                // SAFETY: allocated above.
+                unsafe { libc::free(piece) };
+                break;
+            }
+        }
+    }
+}
+
+/// Sets what the C library reserves when the heap grows.
+fn set_reserve(bytes: usize) {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: no other thread allocates.
+    unsafe { libc::mallopt(libc::M_TOP_PAD, bytes) };
+}
+
+fn heap_end() -> usize {
+    // SAFETY: it only returns the address.
+    unsafe { libc::sbrk(0) as usize }
+}
