@@ -11,6 +11,10 @@ use nix::libc;
 const RESERVED: usize = 32 << 20;
 /// The C library's own value of what it reserves when the heap grows.
 const DEFAULT_RESERVE: usize = 128 << 10;
+/// The size from which memory is not taken from the heap, and that of free memory at its end which
+/// is returned. By itself, the C library adapts both, but not once a parameter of it was set.
+const MAX_HEAP_PIECE: usize = 4 << 20;
+const MAX_FREE_END: usize = 8 << 20;
 /// Less than what the C library would take from elsewhere than the heap.
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
@@ -22,7 +26,7 @@ impl HugeHeap {
     /// Lets the heap grow in huge pages, of which a fork copies one entry each, not 512. Without
     /// effect on systems that have none.
     pub(crate) fn reserve() -> HugeHeap {
-        set_reserve(RESERVED);
+        set(libc::M_TOP_PAD, RESERVED);
         let start = heap_end();
         let mut pieces = Vec::new();
         while heap_end() == start && pieces.len() * PIECE < RESERVED {
@@ -42,7 +46,9 @@ impl HugeHeap {
     /// allocate from now on.
     pub(crate) fn complete(self) {
         self.advise(libc::MADV_NOHUGEPAGE);
-        set_reserve(DEFAULT_RESERVE);
+        set(libc::M_TOP_PAD, DEFAULT_RESERVE);
+        set(libc::M_MMAP_THRESHOLD, MAX_HEAP_PIECE);
+        set(libc::M_TRIM_THRESHOLD, MAX_FREE_END);
         // SAFETY: it has no preconditions.
         unsafe { libc::malloc_trim(DEFAULT_RESERVE) };
         fill_gaps();
@@ -82,11 +88,11 @@ fn fill_gaps() {
     }
 }
 
-/// Sets what the C library reserves when the heap grows.
-fn set_reserve(bytes: usize) {
+/// Sets a parameter of the C library's allocator.
+fn set(parameter: libc::c_int, bytes: usize) {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: no other thread allocates.
-    unsafe { libc::mallopt(libc::M_TOP_PAD, bytes) };
+    unsafe { libc::mallopt(parameter, bytes) };
 }
 
 fn heap_end() -> usize {
