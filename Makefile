@@ -147,7 +147,7 @@ deb:
 	@$(step) "Building the packages" "The message is above" scripts/packages $(CARGO_TARGET_DIR)
 
 deb-test: ## Install, upgrade and remove the packages in containers; needs root
-deb-test: deb nextest
+deb-test: deb nextest tests/clients/node_modules/.package-lock.json
 	@scripts/setup $(tools) container
 	@$(step) "Creating the root file system of the containers" "Are Debian's package mirrors reachable?" \
 		scripts/container $(CARGO_TARGET_DIR)/container $(CARGO_TARGET_DIR)/debian

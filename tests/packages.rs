@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{
     container::{Container, PACKAGES, packages},
     printed::print_successfully,
+    resumable::WorkingScript,
     wait::until,
 };
 
@@ -138,6 +139,16 @@ impl Machine {
         self.container.property(unit, "MainPID").await
     }
 
+    /// Waits until the agent's process runs the installed program, not the one that was replaced.
+    async fn agent_is_upgraded(&self) {
+        let program = "readlink /proc/$(systemctl show --value --property MainPID berth-agent)/exe";
+        until("the installed program", async || {
+            let path = self.container.run(program).await;
+            (path.trim() == "/usr/bin/berth").then_some(())
+        })
+        .await;
+    }
+
     /// Waits until another process of the unit has started.
     async fn is_started_again(&self, unit: &str, before: &str) {
         until("another process", async || {
@@ -149,7 +160,7 @@ impl Machine {
 }
 
 #[tokio::test]
-async fn upgrade_refuses_no_connection_and_waits_for_the_browser() {
+async fn upgrade_refuses_no_connection_and_keeps_the_browser() {
     let machine = Machine::set_up().await;
     let container = &machine.container;
     let created = machine.request("POST", "/browsers", json!({})).await;
@@ -157,6 +168,8 @@ async fn upgrade_refuses_no_connection_and_waits_for_the_browser() {
     machine
         .run_script(browser, "await page.setContent('<title>kept</title>')")
         .await;
+    let endpoint = created["cdp_ws_url"].as_str().expect("an address");
+    let script = WorkingScript::start(container.with_network("node"), endpoint).await;
     // Clients meanwhile, one request after another. Prints the exit status of each.
     let clients = "while :; do curl --silent --output /dev/null --write-out '%{exitcode}\n' \
         http://127.0.0.1:8080/health; done > /run/exits";
@@ -177,7 +190,8 @@ async fn upgrade_refuses_no_connection_and_waits_for_the_browser() {
     let toml = container.run("cat /etc/berth/berth.toml").await;
     assert!(toml.contains("control_url"), "{toml}");
     assert_ne!(machine.main_pid("berth-control").await, control);
-    // The browser runs on in the agent that started it.
+    machine.agent_is_upgraded().await;
+    script.finish().await;
     assert_eq!(
         machine.run_script(browser, "return page.title()").await,
         "kept"
@@ -196,7 +210,6 @@ async fn upgrade_refuses_no_connection_and_waits_for_the_browser() {
     machine
         .request("DELETE", &format!("/browsers/{browser}"), json!({}))
         .await;
-    machine.is_started_again("berth-agent", &agent).await;
     machine.host_is_ready(2).await;
     machine.container.stop().await;
 }

@@ -4,7 +4,6 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    process::Stdio,
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -12,28 +11,21 @@ use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    process::Command,
-};
+use tokio::process::Command;
 
 use crate::support::{
     agent::{PROGRAM, Start, TestAgent},
     dev::Dev,
     fleet_agent::{host_when, join},
     processes,
-    python::clients,
-    resumable::{Lost, Resumable, attach, close_code, evaluate},
+    resumable::{Lost, Resumable, WorkingScript, attach, close_code, evaluate},
     scripts::{execute, result_of, start_titled},
     spawned::{exec_shell, shell},
-    wait::{in_time, until},
+    wait::until,
     websocket::Client,
 };
 
 const STOPPING: u16 = 1001;
-/// A page that greets.
-const SITE: &str = "data:text/html,<title>Greetings</title><input id=name><button id=greet \
-    onclick=\"greeting.textContent='Hello, '+document.getElementById('name').value\">Greet</button><p id=greeting></p>";
 
 /// A program that can be replaced.
 struct Program {
@@ -312,17 +304,7 @@ async fn playwright_works_on_while_the_agent_of_its_host_is_replaced() {
     assert_eq!(created.status, StatusCode::CREATED, "{}", created.body);
     let endpoint = created.body["cdp_ws_url"].as_str().unwrap();
 
-    let mut client = Command::new("node")
-        .arg(clients().join("resumable.mjs"))
-        .args([endpoint, SITE, "input"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
-    let mut next_line = async || in_time("a line", lines.next_line()).await.unwrap();
-    assert_eq!(next_line().await.as_deref(), Some("working"));
+    let script = WorkingScript::start(Command::new("node"), endpoint).await;
     program.upgrade();
     agent.request_restart();
     until("another program", async || {
@@ -333,12 +315,7 @@ async fn playwright_works_on_while_the_agent_of_its_host_is_replaced() {
         found["id"] == host["id"] && found["restarting"] == false && found["state"] == "leased"
     })
     .await;
-    let mut stdin = client.stdin.take().unwrap();
-    stdin.write_all(b"over\n").await.unwrap();
-    let printed = next_line().await.expect("results");
-    let results: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(results["greeting"], "Hello, Ada", "{printed}");
-    assert!(in_time("its exit", client.wait()).await.unwrap().success());
+    script.finish().await;
     let log = dev.log();
     assert!(!log.contains("host lost"), "{log}");
     agent.stop().await;

@@ -72,6 +72,14 @@ impl Container {
         container
     }
 
+    /// Returns the command of a program of this machine which is to use the container's network.
+    pub fn with_network(&self, program: &str) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new("nsenter");
+        command.arg(format!("--target={}", self.leader));
+        command.args(["--net", "--", program]);
+        command
+    }
+
     /// Runs a shell script in the container.
     pub async fn output(&self, script: &str) -> Printed {
         let mut command = Command::new("nsenter");

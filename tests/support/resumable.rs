@@ -1,10 +1,62 @@
 //! Clients of resumable DevTools connections, in the protocol of docs/websockets.md.
 
-use serde_json::{Value, json};
+use std::process::Stdio;
 
-use super::{agent::TestAgent, websocket::Client};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use super::{agent::TestAgent, python::clients, wait::in_time, websocket::Client};
 
 pub const PROTOCOL: &str = "berth.resume.v1";
+/// A page that greets.
+const SITE: &str = "data:text/html,<title>Greetings</title><input id=name><button id=greet \
+    onclick=\"greeting.textContent='Hello, '+document.getElementById('name').value\">Greet</button><p id=greeting></p>";
+
+/// A Playwright script in Node, which works until [`WorkingScript::finish`].
+pub struct WorkingScript {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl WorkingScript {
+    /// Starts it with the command of Node, and waits until it works.
+    pub async fn start(mut node: Command, endpoint: &str) -> Self {
+        let mut child = node
+            .arg(clients().join("resumable.mjs"))
+            .args([endpoint, SITE, "input"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("Node is installed");
+        let stdout = child.stdout.take().expect("a pipe");
+        let mut script = WorkingScript {
+            stdin: child.stdin.take().expect("a pipe"),
+            lines: BufReader::new(stdout).lines(),
+            child,
+        };
+        assert_eq!(script.next_line().await, "working");
+        script
+    }
+
+    async fn next_line(&mut self) -> String {
+        let line = in_time("a line", self.lines.next_line()).await;
+        line.expect("text").expect("a further line")
+    }
+
+    /// Has it finish. It fails if a call was lost or made twice.
+    pub async fn finish(mut self) {
+        self.stdin.write_all(b"over\n").await.unwrap();
+        let results = parse(&self.next_line().await);
+        assert_eq!(results["greeting"], "Hello, Ada", "{results}");
+        let status = in_time("its exit", self.child.wait()).await.unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
 
 /// A client that numbers its messages.
 pub struct Resumable {
