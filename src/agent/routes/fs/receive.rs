@@ -20,14 +20,14 @@ const MAX_FILE_SIZE: u64 = 64 << 30;
 
 /// The bytes that are written at once. A chunk has what the socket had: writing each would hand the
 /// file to another thread and back several thousand times per GiB.
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 256 << 10;
 
 /// Writes a body to a file. While one buffer is written, the other one is filled.
 pub(crate) struct BodyWriter {
     file: Arc<File>,
     buffer: Vec<u8>,
     /// Writes the other buffer, and returns it.
-    writing: Option<JoinHandle<(Vec<u8>, io::Result<()>)>>,
+    pending_write: Option<JoinHandle<(Vec<u8>, io::Result<()>)>>,
     received: u64,
     /// The request's field that errors are attributed to.
     field: String,
@@ -38,7 +38,7 @@ impl BodyWriter {
         BodyWriter {
             file: Arc::new(file),
             buffer: Vec::new(),
-            writing: None,
+            pending_write: None,
             received: 0,
             field: field.into(),
         }
@@ -66,15 +66,15 @@ impl BodyWriter {
 
     pub(crate) async fn finish(mut self) -> ApiResult<()> {
         self.write_buffer().await?;
-        self.written().await.map(drop)
+        self.wait_for_write().await.map(drop)
     }
 
     /// Starts to write the buffer, once the one before is written.
     async fn write_buffer(&mut self) -> ApiResult<()> {
-        let mut buffer = self.written().await?;
+        let mut buffer = self.wait_for_write().await?;
         std::mem::swap(&mut buffer, &mut self.buffer);
         let file = self.file.clone();
-        self.writing = Some(spawn_blocking(move || {
+        self.pending_write = Some(spawn_blocking(move || {
             let written = (&*file).write_all(&buffer);
             buffer.clear();
             (buffer, written)
@@ -83,11 +83,11 @@ impl BodyWriter {
     }
 
     /// Waits until the buffer before is written, and returns it empty.
-    async fn written(&mut self) -> ApiResult<Vec<u8>> {
-        let Some(writing) = self.writing.take() else {
+    async fn wait_for_write(&mut self) -> ApiResult<Vec<u8>> {
+        let Some(pending) = self.pending_write.take() else {
             return Ok(Vec::new());
         };
-        let (buffer, written) = writing.await.map_err(ApiError::internal)?;
+        let (buffer, written) = pending.await.map_err(ApiError::internal)?;
         let failed = |error| file_error(&self.field, FileError::from(error));
         written.map(|()| buffer).map_err(failed)
     }
