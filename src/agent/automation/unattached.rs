@@ -12,8 +12,8 @@ use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
-    sync::watch,
-    time::{Instant, timeout},
+    sync::{Notify, watch},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -22,11 +22,14 @@ use super::{
     worker_session::{Job, Report, UnattachedWorker},
 };
 use crate::{
-    agent::chromium::BrowserState, shutdown::Shutdown, system::script::template::WorkerTemplate,
+    agent::chromium::BrowserState, backoff::Backoff, shutdown::Shutdown,
+    system::script::template::WorkerTemplate,
 };
 
-/// The delay before a worker is replaced that has ended by itself.
+/// The delay before a worker is replaced that has ended by itself or did not start, and the longest
+/// delay after repeated failures.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The delay of the next start after a call, while at least half of the queue is left.
 const REFILL_DELAY: Duration = Duration::from_millis(15);
 
@@ -45,16 +48,18 @@ pub(super) struct UnattachedWorkers {
     template: WorkerTemplate,
     scratch: Arc<ScratchRoot>,
     queue: Arc<Mutex<WorkerQueue>>,
+    /// Wakes the task that starts workers: less than half of them are left.
+    low: Arc<Notify>,
     shutdown: Shutdown,
 }
 
 #[derive(Debug, Default)]
 struct WorkerQueue {
     workers: VecDeque<UnattachedWorker>,
+    /// When the last call took a worker.
+    last_call: Option<Instant>,
     /// Whether a task starts workers for the queue.
     is_refilling: bool,
-    /// Whether a task will do that after [`REFILL_DELAY`].
-    will_refill: bool,
     /// Grows when all workers are discarded.
     generation: u64,
 }
@@ -73,6 +78,7 @@ impl UnattachedWorkers {
             template,
             scratch,
             queue: Arc::default(),
+            low: Arc::default(),
             shutdown: shutdown.clone(),
         };
         shutdown.spawn(workers.clone().follow(browser));
@@ -135,6 +141,7 @@ impl UnattachedWorkers {
     /// Returns the first worker of the queue that has not ended.
     fn take(&self) -> Option<UnattachedWorker> {
         let mut queue = self.queue.lock();
+        queue.last_call = Some(Instant::now());
         let at = queue.workers.iter().position(|worker| !worker.has_ended());
         queue.workers.remove(at?)
     }
@@ -154,48 +161,66 @@ impl UnattachedWorkers {
         self.shutdown.spawn(worker.end());
     }
 
-    /// Has missing workers started: at once if less than half of them are left, otherwise soon.
+    /// Has missing workers started.
     fn refill(&self) {
-        let mut queue = self.queue.lock();
-        if queue.workers.len() * 2 < self.options.ready_workers {
-            self.refill_now(&mut queue);
-        } else if queue.workers.len() < self.options.ready_workers && !queue.will_refill {
-            queue.will_refill = true;
-            let workers = self.clone();
-            self.shutdown.spawn(async move {
-                workers.shutdown.sleep(REFILL_DELAY).await;
-                let mut queue = workers.queue.lock();
-                queue.will_refill = false;
-                workers.refill_now(&mut queue);
-            });
+        if self.shutdown.is_requested() {
+            return;
         }
-    }
-
-    fn refill_now(&self, queue: &mut WorkerQueue) {
-        if !queue.is_refilling && !self.shutdown.is_requested() {
+        let mut queue = self.queue.lock();
+        if self.next_start(&queue).is_some() && !queue.is_refilling {
             queue.is_refilling = true;
             self.shutdown.spawn(self.clone().start_missing());
+        } else if self.is_low(&queue) {
+            self.low.notify_one();
         }
     }
 
-    /// Starts what is missing. One that does not start is logged, and missing until the next call.
+    fn is_low(&self, queue: &WorkerQueue) -> bool {
+        queue.workers.len() * 2 < self.options.ready_workers
+    }
+
+    /// Returns when to start a worker: at once if less than half of them are left, otherwise in the
+    /// pause after the calls. `None` if none is missing.
+    fn next_start(&self, queue: &WorkerQueue) -> Option<Instant> {
+        if queue.workers.len() >= self.options.ready_workers {
+            return None;
+        }
+        let pause = queue.last_call.filter(|_| !self.is_low(queue));
+        Some(pause.map_or_else(Instant::now, |last_call| last_call + REFILL_DELAY))
+    }
+
+    /// Starts what is missing, one after the other. Tries again after a failure.
     async fn start_missing(self) {
-        loop {
-            let generation = {
+        let mut backoff = Backoff::new(RETRY_DELAY, MAX_RETRY_DELAY);
+        while !self.shutdown.is_requested() {
+            let (start_at, generation) = {
                 let mut queue = self.queue.lock();
-                let is_full = queue.workers.len() >= self.options.ready_workers;
-                if is_full || self.shutdown.is_requested() {
+                let Some(start_at) = self.next_start(&queue) else {
                     queue.is_refilling = false;
                     return;
-                }
-                queue.generation
+                };
+                (start_at, queue.generation)
             };
+            if start_at > Instant::now() {
+                tokio::select! {
+                    () = sleep_until(start_at) => {}
+                    () = self.low.notified() => {}
+                    () = self.shutdown.requested() => {}
+                }
+                continue;
+            }
             match UnattachedWorker::start(&self.template, &self.scratch).await {
-                Ok(worker) => self.add(worker, generation),
+                Ok(worker) => {
+                    backoff.reset();
+                    self.add(worker, generation);
+                }
+                Err(error) if self.queue.lock().generation != generation => {
+                    tracing::debug!(%error, "script worker of an earlier template did not start");
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "script worker did not start");
-                    self.queue.lock().is_refilling = false;
-                    return;
+                    let delay = backoff.next_delay();
+                    tracing::warn!(%error, ?delay, "script worker did not start");
+                    self.shutdown.sleep(delay).await;
                 }
             }
         }
