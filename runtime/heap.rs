@@ -9,13 +9,14 @@ use nix::libc;
 
 /// The address space for the heap, of which a started engine needs a half.
 const RESERVED: usize = 32 << 20;
-/// The C library's own value of what it reserves when the heap grows.
-const DEFAULT_RESERVE: usize = 128 << 10;
-/// The size from which memory is not taken from the heap, and that of free memory at its end which
-/// is returned. By itself, the C library adapts both, but not once a parameter of it was set.
-const MAX_HEAP_PIECE: usize = 4 << 20;
-const MAX_FREE_END: usize = 8 << 20;
-/// Less than what the C library would take from elsewhere than the heap.
+/// The C library's own value of `M_TOP_PAD`.
+const DEFAULT_TOP_PAD: usize = 128 << 10;
+/// The value of `M_MMAP_THRESHOLD` in forks. By itself, the C library adapts this and the next one,
+/// but not once a parameter of it was set.
+const MMAP_THRESHOLD: usize = 4 << 20;
+/// The value of `M_TRIM_THRESHOLD` in forks.
+const TRIM_THRESHOLD: usize = 8 << 20;
+/// Less than the first value of `M_MMAP_THRESHOLD`.
 const PIECE: usize = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -46,12 +47,13 @@ impl HugeHeap {
     /// allocate from now on.
     pub(crate) fn complete(self) {
         self.advise(libc::MADV_NOHUGEPAGE);
-        set(libc::M_TOP_PAD, DEFAULT_RESERVE);
-        set(libc::M_MMAP_THRESHOLD, MAX_HEAP_PIECE);
-        set(libc::M_TRIM_THRESHOLD, MAX_FREE_END);
-        // SAFETY: it has no preconditions.
-        unsafe { libc::malloc_trim(DEFAULT_RESERVE) };
+        set(libc::M_TOP_PAD, DEFAULT_TOP_PAD);
+        set(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD);
+        set(libc::M_TRIM_THRESHOLD, TRIM_THRESHOLD);
+        // First, since trimming would also take the free pages between the others out of huge ones.
         fill_gaps();
+        // SAFETY: it has no preconditions.
+        unsafe { libc::malloc_trim(DEFAULT_TOP_PAD) };
     }
 
     fn advise(&self, advice: libc::c_int) {

@@ -20,6 +20,7 @@
 //! - `engine` owns the JavaScript runtime; `typescript` compiles scripts for it.
 //! - `ops` are the functions that JavaScript may call; `Host` is their state.
 //! - `channel` is the socket; `outcome` bounds output and results.
+//! - `heap` arranges the template's memory, so that its forks cost little.
 //! - `sandbox` confines the process before it runs a script.
 //! - `watchdog` stops a script that holds the engine, and the process when the agent is gone.
 
@@ -69,8 +70,8 @@ enum Command {
     Template(template::Options),
 }
 
-/// Keeps QuickJS's companion from caching compiled scripts below `/tmp`, where everybody could put
-/// code in place of them.
+/// Keeps `v8x`, the V8 interface of QuickJS, from caching compiled scripts. Without `HOME`, as in
+/// the template, they would be below `/tmp`, where everybody could put code in place of them.
 #[cfg(feature = "quickjs")]
 #[allow(unsafe_code, reason = "changes the environment of the process")]
 fn disable_code_cache() {

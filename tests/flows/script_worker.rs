@@ -281,6 +281,10 @@ async fn worker_has_no_rights() {
         let pid = worker.pid();
         let field = |name| processes::status_field(pid, name);
         assert_eq!((&*field("Seccomp"), &*field("NoNewPrivs")), ("2", "1"));
+        // The template's, and the one that takes away what the setup needed.
+        for thread in processes::threads(pid) {
+            assert_eq!(processes::status_field(thread, "Seccomp_filters"), "2");
+        }
         if Uid::effective().is_root() {
             assert_ne!(processes::uid(pid), Some(0));
             assert_eq!(field("CapEff"), "0000000000000000");

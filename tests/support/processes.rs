@@ -169,13 +169,20 @@ fn memory_kib(pid: u32, field: &str) -> u64 {
 
 /// Returns the number of the process's threads with this name.
 pub fn threads_named(pid: u32, name: &str) -> usize {
+    let name_of = |thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).ok();
+    threads(pid)
+        .filter_map(name_of)
+        .filter(|found| found.trim_end() == name)
+        .count()
+}
+
+/// Returns the ids of a process's threads.
+pub fn threads(pid: u32) -> impl Iterator<Item = u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
     threads
         .flatten()
         .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok())
-        .filter(|found| found.trim_end() == name)
-        .count()
+        .filter_map(|thread| thread.file_name().to_str()?.parse().ok())
 }
 
 /// Returns the number of processes that carry the mark of a spawned process.

@@ -11,7 +11,8 @@ pub struct ScriptSettings {
     #[arg(long, env = "BERTH_AGENT_COPY_SCRIPT_WORKER")]
     pub copy_script_worker: bool,
 
-    /// Number of warm script workers (0–16)
+    /// Number of warm script workers (0–16); four times as many wait for scripts that do not use
+    /// the browser
     #[arg(
         long,
         env = "BERTH_AGENT_WARM_WORKERS",

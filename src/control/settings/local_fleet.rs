@@ -50,7 +50,8 @@ pub struct FleetSettings {
     #[arg(long, env = "BERTH_SCRIPT_WORKER", value_name = "PATH")]
     pub script_worker: Option<PathBuf>,
 
-    /// Warm script workers per browser, started and attached in advance (0–16) [default: 2]
+    /// Warm script workers per browser, started and attached in advance (0–16), and four times as
+    /// many for scripts that do not use the browser [default: 2]
     #[arg(long, env = "BERTH_WARM_WORKERS", value_parser = clap::value_parser!(u32).range(0..=16), value_name = "N")]
     pub warm_workers: Option<u32>,
 
