@@ -32,9 +32,9 @@ worker_sources := $(shell find runtime -name node_modules -prune -o -name dist -
 
 step := scripts/step
 
-# Twice the cores: most tests wait for a process, a timer or a connection. .config/nextest.toml limits
-# the ones with a browser.
-export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 2)))
+# Three times the cores: most tests wait for a process, a timer or a connection. .config/nextest.toml
+# limits the ones with a browser.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) * 3)))
 
 # The number of cases that `make fuzz` runs of each target.
 FUZZ_CASES ?= 200000
