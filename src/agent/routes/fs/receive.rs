@@ -20,7 +20,7 @@ const MAX_FILE_SIZE: u64 = 64 << 30;
 
 /// The bytes that are written at once. A chunk has what the socket had: writing each would hand the
 /// file to another thread and back several thousand times per GiB.
-const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 1 << 20;
 
 /// Writes a body to a file. While one buffer is written, the other one is filled.
 pub(crate) struct BodyWriter {
