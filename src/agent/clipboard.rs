@@ -19,10 +19,13 @@ use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
     task::spawn_blocking,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, timeout},
 };
 
-use super::chromium::{BrowserState, Chromium, NoScreen};
+use super::{
+    chromium::{BrowserState, Chromium, NoScreen},
+    optional_sleep::sleep_until_some,
+};
 use crate::{
     api::clipboard::MAX_TEXT,
     backoff::Backoff,
@@ -353,13 +356,6 @@ impl OfferTask {
 async fn next_event(owner: &mut Option<OwnerProcess>) -> Result<Ownership, OwnerError> {
     match owner {
         Some(owner) => owner.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until_some(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

@@ -51,6 +51,7 @@ pub mod isolation;
 pub mod live;
 pub mod logs;
 mod machine_problems;
+mod optional_sleep;
 mod preferences;
 pub mod process;
 mod registration;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{
     agent::Start,
     processes,
-    script_worker::{AttachedWorker, agent, engines, template},
+    script_worker::{AttachedWorker, agent, bundle, engines, template},
     scripts::{result_of, workers},
     wait::until,
 };
@@ -206,11 +206,10 @@ async fn program_without_its_snapshot_is_an_error_with_the_reason() {
 fn no_compiled_script_is_cached() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
-    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js");
     for (_, program) in engines() {
         let made = Command::new(&program)
             .arg("snapshot")
-            .args([&bundle, &directory.path().join("snapshot")])
+            .args([&bundle(), &directory.path().join("snapshot")])
             .env("XDG_CACHE_HOME", &cache)
             .status()
             .unwrap();

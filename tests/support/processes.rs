@@ -119,10 +119,7 @@ pub fn signal(pid: u32, signal: Signal) {
 pub async fn stop(pid: u32) {
     signal(pid, Signal::SIGSTOP);
     until("every thread to be stopped", async || {
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
-        let mut threads =
-            threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
-        threads
+        threads(pid)
             .all(|thread| status_field(thread, "State").starts_with('T'))
             .then_some(())
     })
@@ -178,11 +175,8 @@ pub fn threads_named(pid: u32, name: &str) -> usize {
 
 /// Returns the ids of a process's threads.
 pub fn threads(pid: u32) -> impl Iterator<Item = u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
-    threads
-        .flatten()
-        .flatten()
-        .filter_map(|thread| thread.file_name().to_str()?.parse().ok())
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process is there");
+    threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Returns the number of processes that carry the mark of a spawned process.

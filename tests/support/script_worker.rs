@@ -30,10 +30,15 @@ use super::{
     wait::in_time,
 };
 
+/// Returns the path of the bundle that snapshots are made of.
+pub fn bundle() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js")
+}
+
 /// The worker program of this build. Its snapshot is created if it is missing or stale.
 static WORKER: LazyLock<PathBuf> = LazyLock::new(|| {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_berth-script"));
-    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/dist/playwright.js");
+    let bundle = bundle();
     let made = Command::new(&program)
         .args(["snapshot", "--if-stale"])
         .arg(&bundle)

@@ -9,14 +9,14 @@
 //!
 //! The pool's task owns the warm workers.
 
-use std::{collections::VecDeque, future::pending, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::VecDeque, path::PathBuf, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use metrics::{gauge, histogram};
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::{JoinError, JoinSet},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -27,7 +27,10 @@ use super::{
     worker_session::{StartError, Worker, WorkerContext},
 };
 use crate::{
-    agent::chromium::{BrowserState, Devtools},
+    agent::{
+        chromium::{BrowserState, Devtools},
+        optional_sleep::sleep_until_some,
+    },
     backoff::Backoff,
     shutdown::Shutdown,
     system::{outbound::FetchNetwork, script::template::WorkerTemplate},
@@ -35,12 +38,12 @@ use crate::{
 
 /// The delay of the next start after a script has started, if another warm worker remains.
 /// Attaching uses a core for some milliseconds, which the script needs.
-const REFILL_DELAY: Duration = Duration::from_millis(15);
+pub(super) const REFILL_DELAY: Duration = Duration::from_millis(15);
 /// The most concurrent starts while calls wait for a worker. More would only share the cores.
 const MAX_STARTS: usize = 2;
 /// The delay after the first failed start, and the longest delay.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 /// The number of consecutive failures after which waiting calls get the error.
 const FAILURES_BEFORE_ERROR: u32 = 3;
 
@@ -204,12 +207,7 @@ impl PoolTask {
                 Some(()) = worker_ends.next(), if !worker_ends.is_empty() => {
                     self.warm.retain(|worker| !worker.is_ended());
                 }
-                () = async {
-                    match start_at {
-                        Some(at) => sleep_until(at).await,
-                        None => pending().await,
-                    }
-                } => {}
+                () = sleep_until_some(start_at) => {}
                 () = shutdown.cancelled() => break,
             }
         }

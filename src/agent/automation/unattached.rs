@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    pool::{AcquireError, record_wait},
+    pool::{AcquireError, MAX_RETRY_DELAY, REFILL_DELAY, record_wait},
     scratch::ScratchRoot,
     worker_session::{Job, Report, UnattachedWorker},
 };
@@ -26,12 +26,8 @@ use crate::{
     system::script::template::WorkerTemplate,
 };
 
-/// The delay before a worker is replaced that has ended by itself or did not start, and the longest
-/// delay after repeated failures.
+/// The delay before a worker is replaced that has ended by itself or did not start.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
-/// The delay of the next start after a call, while at least half of the queue is left.
-const REFILL_DELAY: Duration = Duration::from_millis(15);
 
 #[derive(Debug)]
 pub(super) struct UnattachedOptions {

@@ -13,13 +13,13 @@ use super::{
     frame_source::FrameAcks,
     keyboard::{Keyboard, Stroke},
     viewer_queue::{ViewerReceiver, ViewerSender},
-    viewer_stream::sleep_until_some,
     wheel::Wheel,
 };
 use crate::{
     agent::{
         clipboard::{Clipboard, ClipboardError},
         computer::{Computer, ComputerError, LiveInput},
+        optional_sleep::sleep_until_some,
     },
     api::{
         computer::KeyboardText,

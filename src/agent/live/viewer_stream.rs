@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -15,6 +15,7 @@ use crate::{
     agent::{
         chromium::{BrowserState, Chromium},
         cursor::CursorShown,
+        optional_sleep::sleep_until_some,
     },
     api::live::AgentMessage,
 };
@@ -119,14 +120,6 @@ impl ViewerStream {
 async fn next_event(source: &mut Option<FrameSource>) -> Option<FrameEvent> {
     match source {
         Some(source) => source.next().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Sleeps until `deadline`, or forever if there is none.
-pub(super) async fn sleep_until_some(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

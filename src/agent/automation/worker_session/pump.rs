@@ -6,7 +6,7 @@ use std::{future::pending, sync::Arc};
 use bytes::Bytes;
 use tokio::{
     sync::{mpsc, oneshot},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -17,9 +17,12 @@ use super::{
     stage::{Stage, TabOrder},
 };
 use crate::{
-    agent::automation::{
-        queue::Queue,
-        relay::{CompletedDownload, RelayAction, canceled_download},
+    agent::{
+        automation::{
+            queue::Queue,
+            relay::{CompletedDownload, RelayAction, canceled_download},
+        },
+        optional_sleep::sleep_until_some,
     },
     system::{
         cdp::multiplexer::{CdpSender, Disconnected, End},
@@ -268,13 +271,6 @@ async fn tab_order(order: Option<&mut TabOrder>) -> Option<Vec<String>> {
 async fn caller_gone(reply: Option<&mut oneshot::Sender<Report>>) {
     match reply {
         Some(reply) => reply.closed().await,
-        None => pending().await,
-    }
-}
-
-async fn sleep_until_some(deadline: Option<Instant>) {
-    match deadline {
-        Some(at) => sleep_until(at).await,
         None => pending().await,
     }
 }
