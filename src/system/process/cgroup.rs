@@ -34,7 +34,10 @@ use std::{
         unix::{ffi::OsStringExt, fs::DirBuilderExt},
     },
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use nix::{
@@ -132,9 +135,17 @@ impl CgroupDirectory {
     /// # Errors
     /// Fails if processes are left in it.
     pub(super) fn remove(&self) -> io::Result<()> {
+        // Most have none below them.
+        if self.remove_childless().is_ok() {
+            return Ok(());
+        }
         for child in self.children() {
             child.remove()?;
         }
+        self.remove_childless()
+    }
+
+    fn remove_childless(&self) -> io::Result<()> {
         match fs::remove_dir(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -210,6 +221,7 @@ impl RunCgroup {
         Ok(Cgroup {
             directory,
             run: self.clone(),
+            is_removed: AtomicBool::new(false),
         })
     }
 }
@@ -219,6 +231,7 @@ impl RunCgroup {
 pub struct Cgroup {
     directory: CgroupDirectory,
     run: Arc<RunCgroup>,
+    is_removed: AtomicBool,
 }
 
 impl Cgroup {
@@ -228,10 +241,16 @@ impl Cgroup {
 
     /// Removes the cgroup, now or once the processes in it have ended. This may be repeated.
     pub(super) fn remove(&self) {
-        if self.directory.remove().is_err() {
-            let mut unremoved = self.run.unremoved.lock();
-            if !unremoved.contains(&self.directory) {
-                unremoved.push(self.directory.clone());
+        if self.is_removed.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.directory.remove() {
+            Ok(()) => self.is_removed.store(true, Ordering::Relaxed),
+            Err(_) => {
+                let mut unremoved = self.run.unremoved.lock();
+                if !unremoved.contains(&self.directory) {
+                    unremoved.push(self.directory.clone());
+                }
             }
         }
     }
