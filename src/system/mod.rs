@@ -14,7 +14,7 @@
 //! script/   script worker processes and their protocol
 //! service_manager systemd: notifications, watchdog and passed sockets
 //! outbound/ HTTP requests to addresses that users configure
-//! sync/     wake-ups between threads that block on descriptors
+//! sync/     threads that block on descriptors, and work that must not stop in the middle
 //! ```
 //!
 //! Each external crate that talks to one of these systems has a single importer here.

@@ -366,8 +366,10 @@ impl Inner {
     async fn wait_for_starts(&self) -> bool {
         self.starts.close();
         let settled = async {
-            // A request that has ended with its session may have left its start to the spawner.
+            // A request that has ended with its session may have left its start to a detached
+            // task or to the spawner.
             self.starts.wait().await;
+            session::wait_for_fork().await;
             child::wait_for_starts().await
         };
         let settled = time::timeout(START_TIMEOUT, settled).await;

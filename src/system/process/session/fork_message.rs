@@ -22,6 +22,7 @@ use nix::{
     unistd::Pid,
 };
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 
 use super::{
     exec_image::ProgramStrings,
@@ -85,12 +86,16 @@ impl Header {
 }
 
 /// Sends a request. The caller keeps the descriptors.
-pub(super) fn send_request(mut socket: &UnixStream, setup: &Setup) -> io::Result<()> {
+pub(super) async fn send_request(
+    socket: &mut tokio::net::UnixStream,
+    setup: &Setup,
+) -> io::Result<()> {
     let header = serde_json::to_vec(&Header::of(setup))?;
     let strings = &setup.strings.bytes;
     let length = |bytes: &[u8]| u32::try_from(bytes.len()).map_err(|_| Errno::E2BIG);
-    let lengths = [length(&header)?, length(strings)?];
-    let lengths: Vec<u8> = lengths.into_iter().flat_map(u32::to_ne_bytes).collect();
+    let lengths = [length(&header)?, length(strings)?].map(u32::to_ne_bytes);
+    // In one piece, so that the server is woken once.
+    let message = [lengths.as_flattened(), &header, strings].concat();
     let namespace = setup.namespace.as_ref().map(MountNamespace::descriptor);
     let descriptors: Vec<RawFd> = setup
         .stdio
@@ -100,15 +105,18 @@ pub(super) fn send_request(mut socket: &UnixStream, setup: &Setup) -> io::Result
         .chain(namespace.as_deref())
         .map(AsRawFd::as_raw_fd)
         .collect();
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &[IoSlice::new(&lengths)],
-        &[ControlMessage::ScmRights(&descriptors)],
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    )?;
-    socket.write_all(&header)?;
-    socket.write_all(strings)
+    let send = || {
+        let sent = sendmsg::<()>(
+            socket.as_raw_fd(),
+            &[IoSlice::new(&message)],
+            &[ControlMessage::ScmRights(&descriptors)],
+            MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
+            None,
+        );
+        Ok(sent?)
+    };
+    let sent = socket.async_io(Interest::WRITABLE, send).await?;
+    socket.write_all(&message[sent..]).await
 }
 
 /// Waits for a request. Returns `None` if the agent has closed its end.
@@ -176,9 +184,11 @@ pub(super) fn send_reply(mut socket: &UnixStream, forked: nix::Result<Pid>) -> i
 }
 
 /// Waits for the reply. The outer error is one of the connection.
-pub(super) fn receive_reply(mut socket: &UnixStream) -> io::Result<nix::Result<Pid>> {
+pub(super) async fn receive_reply(
+    socket: &mut tokio::net::UnixStream,
+) -> io::Result<nix::Result<Pid>> {
     let mut reply = [0; size_of::<i32>()];
-    socket.read_exact(&mut reply)?;
+    socket.read_exact(&mut reply).await?;
     Ok(match i32::from_ne_bytes(reply) {
         pid @ 1.. => Ok(Pid::from_raw(pid)),
         error => Err(Errno::from_raw(-error)),
@@ -220,17 +230,37 @@ mod tests {
         }
     }
 
-    #[test]
-    fn request_arrives_as_it_was_sent() {
-        let (agent, server) = UnixStream::pair().unwrap();
+    /// Returns both ends of a connection, the second for a thread that blocks.
+    fn connect() -> (tokio::net::UnixStream, UnixStream) {
+        let (agent, server) = tokio::net::UnixStream::pair().unwrap();
+        let server = server.into_std().unwrap();
+        server.set_nonblocking(false).unwrap();
+        (agent, server)
+    }
+
+    #[tokio::test]
+    async fn request_arrives_as_it_was_sent() {
+        let (mut agent, server) = connect();
         let sent = setup();
-        send_request(&agent, &sent).unwrap();
+        send_request(&mut agent, &sent).await.unwrap();
         let received = receive_request(&server).unwrap().unwrap();
         assert_eq!(received.strings, sent.strings);
         assert_eq!(received.plan, sent.plan);
         assert!(received.cgroup.is_none() && received.namespace.is_some());
         drop(agent);
         assert!(receive_request(&server).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn request_may_be_longer_than_the_socket_takes_at_once() {
+        let (mut agent, server) = connect();
+        let mut sent = setup();
+        let env = [("LONG".into(), "x".repeat(4 << 20).into())];
+        sent.strings = ProgramStrings::new("/".into(), ["true".to_owned()], env).unwrap();
+        let receiver = tokio::task::spawn_blocking(move || receive_request(&server));
+        send_request(&mut agent, &sent).await.unwrap();
+        let received = receiver.await.unwrap().unwrap().unwrap();
+        assert_eq!(received.strings, sent.strings);
     }
 
     #[test]
@@ -251,14 +281,14 @@ mod tests {
         assert_eq!(error.raw_os_error(), Some(Errno::EMSGSIZE as i32));
     }
 
-    #[test]
-    fn reply_is_a_pid_or_an_error() {
-        let (agent, server) = UnixStream::pair().unwrap();
+    #[tokio::test]
+    async fn reply_is_a_pid_or_an_error() {
+        let (mut agent, server) = connect();
         for forked in [Ok(Pid::this()), Err(Errno::EAGAIN)] {
             send_reply(&server, forked).unwrap();
-            assert_eq!(receive_reply(&agent).unwrap(), forked);
+            assert_eq!(receive_reply(&mut agent).await.unwrap(), forked);
         }
         drop(server);
-        assert!(receive_reply(&agent).is_err());
+        assert!(receive_reply(&mut agent).await.is_err());
     }
 }

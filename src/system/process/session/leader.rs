@@ -11,17 +11,17 @@ use std::{
 use nix::{
     errno::Errno,
     libc,
-    sys::signal::{self, Signal},
+    sys::{
+        signal::{self, Signal},
+        wait::waitpid,
+    },
     unistd::Pid,
 };
 use parking_lot::Mutex;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::pidfd;
-use crate::system::process::{
-    cgroup::{Cgroup, CgroupDirectory},
-    stat::fork_count,
-};
+use super::{fork_server::ForkCount, pidfd};
+use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
 
 /// Added to the signal number in the exit code of a process that a signal ended, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
@@ -44,8 +44,7 @@ pub(super) struct Origin {
     pub(super) cgroup: Option<Cgroup>,
     /// Whether no program that it starts has the rights to leave the cgroup.
     pub(super) is_confined: bool,
-    /// The number of forks of the machine before it, unless the cgroup suffices.
-    pub(super) forks_before: Option<u64>,
+    pub(super) forks_before: Option<ForkCount>,
 }
 
 impl UnregisteredLeader {
@@ -58,16 +57,11 @@ impl UnregisteredLeader {
             Ok(pidfd) => Ok(UnregisteredLeader(Some(Parts { pid, pidfd, origin }))),
             Err(error) => {
                 kill(pid, &origin);
-                let _ = nix::sys::wait::waitpid(pid, None);
+                reap_later(pid, move || {
+                    let _ = waitpid(pid, None);
+                });
                 Err(error)
             }
-        }
-    }
-
-    /// Records that the process is not in its cgroup.
-    pub(super) fn set_unconfined(&mut self) {
-        if let Some(Parts { origin, .. }) = &mut self.0 {
-            origin.is_confined = false;
         }
     }
 
@@ -148,6 +142,11 @@ impl Leader {
         UnregisteredLeader::new(pid, Origin::default())?.register()
     }
 
+    /// Records that the process is not in its cgroup.
+    pub(super) fn set_unconfined(&mut self) {
+        self.origin.is_confined = false;
+    }
+
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid.as_raw().cast_unsigned()
@@ -193,7 +192,7 @@ impl Leader {
     }
 
     /// Whether the leader has exited and it is certain that it has left no process behind.
-    pub(in crate::system::process) fn has_left_nothing(&self) -> bool {
+    pub(in crate::system::process) async fn has_left_nothing(&self) -> bool {
         if !self.has_exited() {
             return false;
         }
@@ -203,9 +202,13 @@ impl Leader {
             forks_before,
         } = &self.origin;
         let is_empty = |cgroup: &Cgroup| cgroup.directory().is_empty();
-        // Nothing was started on the machine since, but the leader itself.
-        let is_only_one = || forks_before.is_some_and(|before| fork_count() == Some(before + 1));
-        *is_confined && cgroup.as_ref().is_some_and(is_empty) || is_only_one()
+        if *is_confined && cgroup.as_ref().is_some_and(is_empty) {
+            return true;
+        }
+        match forks_before {
+            Some(count) => count.only_clients_forked_since().await,
+            None => false,
+        }
     }
 
     /// Sends `signal` to the leader's process group, if any of it is left.
@@ -260,12 +263,18 @@ impl Drop for Leader {
         let Some(pidfd) = self.state.lock().pidfd.take() else {
             return;
         };
-        // The killed process takes a moment to die and stays a zombie until it is waited for.
-        let reaper = thread::Builder::new().name("reaper".to_owned());
-        let spawned = reaper.spawn(move || pidfd::wait(pidfd.get_ref(), libc::WEXITED));
-        if let Err(error) = spawned {
-            tracing::warn!(%error, pid = self.pid(), "cannot reap a killed process");
-        }
+        reap_later(self.pid, move || {
+            let _ = pidfd::wait(pidfd.get_ref(), libc::WEXITED);
+        });
+    }
+}
+
+/// Waits for a killed process on a thread of its own: it takes a moment to die, and stays a zombie
+/// until then.
+pub(super) fn reap_later(pid: Pid, wait: impl FnOnce() + Send + 'static) {
+    let reaper = thread::Builder::new().name("reaper".to_owned());
+    if let Err(error) = reaper.spawn(wait) {
+        tracing::warn!(%error, %pid, "cannot reap a killed process");
     }
 }
 

@@ -1,8 +1,8 @@
 //! Client programs that lead a session: started, watched, signalled and reaped.
 //!
 //! ```text
-//! Program ──spawner thread──▶ UnregisteredSession ──async runtime──▶ ProcessSession
-//!   fork server, PreExec        kills when dropped   ExecStatus       Leader + Streams
+//! Program ── Setup ──▶ fork server ── PreExec, exec ──▶ ProcessSession
+//!                                      ExecStatus        Leader + Streams
 //!
 //! Leader:  running ──exit──▶ zombie ──reap()──▶ reaped
 //! ```
@@ -14,18 +14,19 @@
 //! `spawn` starts the process, `fork_server` forks it, `pre_exec` sets it up after the fork,
 //! `exec_image` is the program to execute, `exec_status` reports whether it was executed, `leader`
 //! owns the running process, `pidfd` wraps the kernel's process descriptors. `fork_message` encodes
-//! what the agent and its fork server exchange.
+//! what the agent and its fork server exchange, `forked_pid` is memory that they share.
 
 mod exec_image;
 mod exec_status;
 mod fork_message;
 mod fork_server;
+mod forked_pid;
 mod leader;
 pub(in crate::system::process) mod pidfd;
 mod pre_exec;
 mod spawn;
 
-pub use fork_server::{COMMAND, run_fork_server};
+pub use fork_server::{COMMAND, run_fork_server, wait_for_fork};
 pub use leader::{Leader, PidPin};
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
@@ -34,10 +35,9 @@ use nix::unistd::{Gid, Uid};
 use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 
-use self::{exec_status::EXEC_TIMEOUT, spawn::UnregisteredSession};
+use self::exec_status::EXEC_TIMEOUT;
 use crate::system::process::{
     cgroup::Cgroup,
-    child::on_spawner,
     mount_namespace::MountNamespace,
     pty::{Terminal, TerminalSize},
 };
@@ -135,8 +135,7 @@ pub enum StartError {
 /// Starts the fork server, while the system has room for it. If the system refuses, the agent forks
 /// programs itself.
 pub async fn start_fork_server() {
-    let started = on_spawner(fork_server::start, drop).await;
-    if let Err(error) = started.flatten() {
+    if let Err(error) = fork_server::start().await {
         tracing::warn!(%error, "cannot start the fork server, programs start more slowly");
     }
 }
@@ -170,11 +169,7 @@ impl ProcessSession {
     /// # Errors
     /// Fails if the program cannot be executed as requested or the system lacks resources.
     pub async fn start(program: Program) -> Result<Self, StartError> {
-        let started = on_spawner(move || UnregisteredSession::start(program), drop).await??;
-        let (session, exec_status) = started.register()?;
-        // Dropping the session kills the process.
-        exec_status.wait().await?;
-        Ok(session)
+        spawn::start(program).await
     }
 }
 

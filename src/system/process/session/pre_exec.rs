@@ -1,8 +1,7 @@
 //! The setup of a new process between `fork` and `exec`.
 //!
 //! From the change of its user until `exec`, that user may stop the new process. It holds no
-//! descriptor of the agent then, and the thread that started it does not wait for it: it waits for
-//! the first two [`Report`]s only, which come before.
+//! descriptor of the agent then, and no thread waits for it.
 
 #![allow(
     unsafe_code,
@@ -22,14 +21,14 @@ use nix::{
         resource::{Resource, setrlimit},
         signal::{self, SigSet, SigmaskHow, Signal},
     },
-    unistd::{self, Pid},
+    unistd,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     Credentials, StartError,
     exec_image::{ExecImage, ProgramStrings},
-    exec_status::{OUTSIDE_CGROUP, Report, SET_UP},
+    exec_status::{OUTSIDE_CGROUP, Report},
 };
 use crate::system::process::mount_namespace::MountNamespace;
 
@@ -108,8 +107,6 @@ pub(super) struct Plan {
 pub(super) struct PreExec {
     image: ExecImage,
     setup: Setup,
-    /// The highest signal number; the C library decides it at run time.
-    last_signal: i32,
 }
 
 impl PreExec {
@@ -118,7 +115,6 @@ impl PreExec {
         Some(PreExec {
             image: ExecImage::new(mem::take(&mut setup.strings))?,
             setup,
-            last_signal: libc::SIGRTMAX(),
         })
     }
 
@@ -130,19 +126,16 @@ impl PreExec {
     /// Moves into the cgroup, and continues as [`PreExec::exec`].
     pub(super) fn enter_cgroup_and_exec(&self) -> ! {
         // Before the change of the user, because it needs the rights of the agent's.
-        let is_inside = self.enter_cgroup();
-        self.set_up_and_exec(if is_inside { SET_UP } else { OUTSIDE_CGROUP })
+        if !self.enter_cgroup() {
+            self.report(OUTSIDE_CGROUP);
+        }
+        self.exec()
     }
 
     /// Runs all steps and executes the program, in the process's cgroup. Reports a failure and
     /// exits. It makes async-signal-safe calls only and does not allocate.
     pub(super) fn exec(&self) -> ! {
-        self.set_up_and_exec(SET_UP)
-    }
-
-    fn set_up_and_exec(&self, report: Report) -> ! {
-        self.report(Pid::this().as_raw());
-        let code = match self.set_up(report) {
+        let code = match self.set_up() {
             Ok(()) => self.image.exec() as i32,
             Err(code) => code,
         };
@@ -164,7 +157,7 @@ impl PreExec {
         }
     }
 
-    fn set_up(&self, report: Report) -> Result<(), i32> {
+    fn set_up(&self) -> Result<(), i32> {
         self.connect_streams().map_err(Step::Session.failed())?;
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
@@ -175,8 +168,6 @@ impl PreExec {
             namespace.enter().map_err(Step::Namespace.failed())?;
         }
         self.close_descriptors();
-        // The agent considers the process started from here on, and may kill its group.
-        self.report(report);
         if let Some(credentials) = &self.setup.plan.credentials {
             self.give_pipes_to(credentials)
                 .and_then(|()| apply(credentials))
@@ -215,10 +206,6 @@ impl PreExec {
     }
 
     fn start_session(&self) -> nix::Result<()> {
-        for number in 1..=self.last_signal {
-            // Signals that the agent ignores would be ignored by the program as well.
-            reset_disposition(number);
-        }
         signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
         unistd::setsid()?;
         if self.setup.plan.has_terminal {
@@ -269,9 +256,15 @@ impl PreExec {
     }
 }
 
-/// Sets a signal to its default action, if the signal allows that.
-///
-/// The system call is made directly. The C library refuses to change the signals it reserves for
+/// Sets all signals to their default actions, if they allow that. Those that a process ignores
+/// would be ignored by the programs that it forks as well.
+pub(super) fn reset_dispositions() {
+    for number in 1..=libc::SIGRTMAX() {
+        reset_disposition(number);
+    }
+}
+
+/// Makes the system call directly: the C library refuses to change the signals it reserves for
 /// itself, and its `posix_spawn` starts programs (the agent may be one) with these ignored.
 fn reset_disposition(number: i32) {
     // In the kernel's struct, no handler, no flags and an empty mask are all zeros.

@@ -16,13 +16,14 @@ use tokio::net::unix::pipe;
 use super::{
     ProcessSession, Program, StartError, StdioMode, Streams, WorkingDirectory,
     exec_image::{NulError, ProgramStrings},
-    exec_status::{ExecStatus, UnregisteredExecStatus},
+    exec_status::ExecStatus,
     fork_server,
-    leader::{Origin, UnregisteredLeader},
+    leader::Origin,
     pre_exec::{Plan, Setup},
 };
 use crate::system::process::{
     cgroup::Cgroup,
+    child::on_spawner,
     environment, open_files,
     pty::{self, UnregisteredTerminal},
 };
@@ -30,11 +31,28 @@ use crate::system::process::{
 /// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
 const PIPE_CAPACITY: i32 = 256 << 10;
 
-/// A session that is not yet registered with the async runtime. It is killed when this is dropped.
-pub(super) struct UnregisteredSession {
-    leader: UnregisteredLeader,
-    streams: UnregisteredStreams,
-    exec_status: UnregisteredExecStatus,
+/// Starts a program, and waits until it is executed. When this fails, nothing runs.
+pub(super) async fn start(mut program: Program) -> Result<ProcessSession, StartError> {
+    let user = program.credentials.as_ref();
+    let has_rights = user.is_none_or(|user| user.uid.is_root()) || program.can_gain_rights;
+    let cgroup = program.cgroup.take();
+    let (streams, stdio) = open_streams(&program).await?;
+    let (exec_status, status) = ExecStatus::pipe().map_err(StartError::Exhausted)?;
+    let setup = set_up(program, stdio, status, cgroup.as_ref())?;
+    let origin = Origin {
+        is_confined: setup.cgroup.is_some() && !has_rights,
+        cgroup,
+        forks_before: None,
+    };
+    // Dropping the leader kills the process.
+    let mut leader = fork_server::fork(setup, origin).await?;
+    // Meanwhile the process sets itself up.
+    let streams = streams.register()?;
+    if !exec_status.wait_for_exec().await? {
+        tracing::warn!("cannot move a process into its cgroup");
+        leader.set_unconfined();
+    }
+    Ok(ProcessSession { leader, streams })
 }
 
 /// The agent's ends of the standard streams.
@@ -45,38 +63,6 @@ enum UnregisteredStreams {
         stderr: OwnedFd,
     },
     Terminal(UnregisteredTerminal, OwnedFd),
-}
-
-impl UnregisteredSession {
-    /// Starts `program`, without waiting until it is executed. When this fails, nothing runs.
-    pub(super) fn start(mut program: Program) -> Result<Self, StartError> {
-        let (streams, stdio) = open_streams(&program)?;
-        let user = program.credentials.as_ref();
-        let is_confined = user.is_some_and(|user| !user.uid.is_root()) && !program.can_gain_rights;
-        let cgroup = program.cgroup.take();
-        let (mut exec_status, status) =
-            UnregisteredExecStatus::pipe().map_err(StartError::Exhausted)?;
-        let setup = set_up(program, stdio, status, cgroup.as_ref())?;
-        let origin = Origin {
-            cgroup,
-            is_confined,
-            forks_before: None,
-        };
-        let leader = fork_server::fork(setup, origin, &mut exec_status)?;
-        Ok(UnregisteredSession {
-            leader,
-            streams,
-            exec_status,
-        })
-    }
-
-    pub(super) fn register(self) -> io::Result<(ProcessSession, ExecStatus)> {
-        let session = ProcessSession {
-            streams: self.streams.register()?,
-            leader: self.leader.register()?,
-        };
-        Ok((session, self.exec_status.register()?))
-    }
 }
 
 impl UnregisteredStreams {
@@ -100,10 +86,13 @@ impl UnregisteredStreams {
 }
 
 /// Opens the standard streams. Returns the agent's ends and those of the program.
-fn open_streams(program: &Program) -> Result<(UnregisteredStreams, [OwnedFd; 3]), StartError> {
+async fn open_streams(
+    program: &Program,
+) -> Result<(UnregisteredStreams, [OwnedFd; 3]), StartError> {
     match program.stdio {
         StdioMode::Terminal(size) => {
-            let (terminal, slave) = pty::open_pair(size).map_err(StartError::Exhausted)?;
+            let opened = on_spawner(move || pty::open_pair(size), drop).await?;
+            let (terminal, slave) = opened.map_err(StartError::Exhausted)?;
             if let Some(credentials) = &program.credentials {
                 // Programs that open their terminal by its name need the permission.
                 unistd::fchown(&slave, Some(credentials.uid), None).map_err(io::Error::from)?;
@@ -172,8 +161,7 @@ fn set_up(
         strings,
         stdio,
         status,
-        // The caller notices and reports a process without its cgroup. If descriptors are
-        // exhausted, the start fails as well, with the error that fits.
+        // If descriptors are exhausted, the start fails as well, with the error that fits.
         cgroup: cgroup.and_then(|cgroup| cgroup.directory().open().ok()),
         namespace: program.namespace,
         plan: Plan {
