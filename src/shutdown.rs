@@ -20,7 +20,12 @@ use tokio::{
     task::JoinHandle,
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TrackedFuture},
+};
+
+use crate::system::sync::detach_on_drop::DetachOnDrop;
 
 /// Exit code after a second signal: 128 + SIGINT, as a shell reports it.
 const FORCED_EXIT_CODE: i32 = 130;
@@ -206,6 +211,16 @@ impl Shutdown {
         self.tasks.spawn(task)
     }
 
+    /// Returns a future that runs `work`, also to its end if it is dropped before. [`Self::drain`]
+    /// waits for it.
+    pub fn run_to_completion<F>(&self, work: F) -> DetachOnDrop<TrackedFuture<F>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        DetachOnDrop::new(self.tasks.track_future(work))
+    }
+
     /// Spawns the task of a connection, which [`Self::drain`] of the whole server waits for, but
     /// that of a part does not.
     pub fn spawn_connection<F>(&self, task: F) -> JoinHandle<F::Output>
@@ -251,6 +266,21 @@ mod tests {
         let mut draining = Box::pin(whole.drain(LONG));
         assert!(futures::poll!(&mut draining).is_pending());
         drop(finish);
+        assert!(draining.await);
+    }
+
+    #[tokio::test]
+    async fn drain_waits_for_work_whose_future_was_dropped() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let shutdown = Shutdown::new();
+        let (resume, resumed) = tokio::sync::oneshot::channel::<()>();
+        let mut work = Box::pin(shutdown.run_to_completion(resumed));
+        assert!(futures::poll!(&mut work).is_pending());
+        drop(work);
+        shutdown.request();
+        let mut draining = Box::pin(shutdown.drain(LONG));
+        assert!(futures::poll!(&mut draining).is_pending());
+        resume.send(()).unwrap();
         assert!(draining.await);
     }
 

@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time,
-};
+use tokio::{sync::OwnedSemaphorePermit, time};
 
 use super::{
     Inner, Processes, SpawnError,
@@ -35,8 +32,8 @@ pub struct Execution {
     pub memory: MemoryReservation,
 }
 
-/// The task that runs one program. It outlives the request if the client disconnects.
-struct ExecTask {
+/// The work of running one program. It outlives the request if the client disconnects.
+struct ExecWork {
     inner: Arc<Inner>,
     process: Process,
     output: ProcessOutput,
@@ -73,7 +70,7 @@ impl Processes {
         let (_, log) = OutputSink::log(0);
         let (process, output) = Process::new(id, started.mark, started.session, log);
         let cancel = self.inner.shutdown.token().child_token();
-        let task = ExecTask {
+        let work = ExecWork {
             inner: self.inner.clone(),
             process,
             output,
@@ -85,17 +82,16 @@ impl Processes {
             },
             permit: started.permit,
         };
-        let (sender, outcome) = oneshot::channel();
-        self.inner.shutdown.spawn(task.run(sender));
+        let work = self.inner.shutdown.run_to_completion(work.run());
         let _cancel_on_drop = cancel.drop_guard();
-        let outcome = outcome.await.map_err(|_| SpawnError::ShuttingDown)?;
+        let outcome = work.await;
         Ok(outcome.into_execution(started_at.elapsed()))
     }
 }
 
-impl ExecTask {
-    async fn run(self, sender: oneshot::Sender<Outcome>) {
-        let ExecTask {
+impl ExecWork {
+    async fn run(self) -> Outcome {
+        let ExecWork {
             inner,
             process,
             output,
@@ -103,26 +99,29 @@ impl ExecTask {
             lifecycle,
             permit,
         } = self;
-        let mut reader = OutputReader::start(output, &sink);
-        let exit = lifecycle.supervise(&process).await;
+        let mut reader = OutputReader::new(output, &sink);
+        let exit = reader.read_during(lifecycle.supervise(&process)).await;
         reader.drain(OUTPUT_GRACE_PERIOD).await;
-        let is_reaped = lifecycle.kill_and_reap(&process).await;
+        let kill_and_reap = lifecycle.kill_and_reap(&process);
+        let is_reaped = reader.read_during(kill_and_reap).await;
         // The killed processes can write no more, so the output is complete now.
         reader.drain(OUTPUT_GRACE_PERIOD).await;
         let is_output_open = reader.finish().await;
         // The permit is free before the client has its response, unless processes survived.
         let permit = (!is_reaped).then_some(permit);
         inner.update_metrics();
-        // This fails if the client has disconnected.
-        let _ = sender.send(Outcome {
+        if let Some(permit) = permit {
+            let shutdown = inner.shutdown.clone();
+            shutdown.spawn(async move {
+                lifecycle.reap(&process).await;
+                drop(permit);
+                inner.update_metrics();
+            });
+        }
+        Outcome {
             exit,
             streams: sink.take_captured(),
             is_output_open,
-        });
-        if permit.is_some() {
-            lifecycle.reap(&process).await;
-            drop(permit);
-            inner.update_metrics();
         }
     }
 }

@@ -11,9 +11,10 @@
 //!  limit      readers, stdin, resize, signals                output readable until removed
 //! ```
 //!
-//! Each process has a task that owns its lifecycle, its output reader and its permit. The
-//! registry maps ids to [`Process`] handles; handlers share these. [`AgentRun`] kills everything
-//! that is left when the agent stops, and at the next start if the agent was killed.
+//! A task owns the lifecycle of a process, its output reader and its permit: one of its own for
+//! `spawn`, that of the request for `exec`. The registry maps ids to [`Process`] handles; handlers
+//! share these. [`AgentRun`] kills everything that is left when the agent stops, and at the next
+//! start if the agent was killed.
 //!
 //! ```text
 //! launch         resolves a request: user, environment, directory
@@ -309,8 +310,8 @@ impl SpawnTask {
             lifecycle,
             permit,
         } = self;
-        let mut reader = OutputReader::start(output, &sink);
-        let exit = lifecycle.supervise(&process).await;
+        let mut reader = OutputReader::new(output, &sink);
+        let exit = reader.read_during(lifecycle.supervise(&process)).await;
         reader.drain(OUTPUT_GRACE_PERIOD).await;
         sink.end(exit.code, reader.finish().await);
         lifecycle.reap(&process).await;

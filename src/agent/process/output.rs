@@ -1,9 +1,18 @@
 //! Reading what a process writes, continuously, so that the process never blocks on its output.
 
-use std::{cell::RefCell, io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    cell::RefCell,
+    future::{self, Future},
+    io,
+    os::fd::OwnedFd,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use bytes::BytesMut;
-use tokio::{net::unix::pipe, task::JoinSet, time};
+use futures::{FutureExt, future::BoxFuture};
+use tokio::{net::unix::pipe, time};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::OutputSink;
@@ -117,16 +126,16 @@ impl OutputPipe {
     }
 }
 
-/// The tasks that read all output of one process.
-#[derive(Debug)]
+/// Reads all output of one process, in the task that awaits its methods.
 pub(super) struct OutputReader {
-    tasks: JoinSet<Option<OutputPipe>>,
+    /// The copies that have not ended.
+    copies: Vec<BoxFuture<'static, Option<OutputPipe>>>,
     stop: CancellationToken,
     slave: Option<OwnedFd>,
 }
 
 impl OutputReader {
-    pub(super) fn start(output: ProcessOutput, sink: &OutputSink) -> Self {
+    pub(super) fn new(output: ProcessOutput, sink: &OutputSink) -> Self {
         let (pipes, slave) = match output {
             ProcessOutput::Pipes { stdout, stderr } => {
                 let stdout = (OutputPipe::Pipe(stdout), OutputStream::Stdout);
@@ -139,28 +148,55 @@ impl OutputReader {
             }
         };
         let stop = CancellationToken::new();
-        let tasks = pipes
-            .into_iter()
-            .map(|(pipe, stream)| pipe.copy_to(stream, sink.clone(), stop.clone()))
-            .collect();
-        OutputReader { tasks, stop, slave }
+        let copies = pipes.into_iter().map(|(pipe, stream)| {
+            let copy = pipe.copy_to(stream, sink.clone(), stop.clone());
+            copy.boxed()
+        });
+        OutputReader {
+            copies: copies.collect(),
+            stop,
+            slave,
+        }
+    }
+
+    /// Reads while `work` runs. Returns its result.
+    pub(super) async fn read_during<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let read = async {
+            self.read_all().await;
+            future::pending().await
+        };
+        tokio::select! {
+            result = work => result,
+            result = read => result,
+        }
     }
 
     /// Reads until all writers have closed the output, at most for `timeout`. Call this after the
     /// process has exited: it releases the terminal's slave side.
     pub(super) async fn drain(&mut self, timeout: Duration) {
         self.slave = None;
-        let all_closed = async { while self.tasks.join_next().await.is_some() {} };
-        let _ = time::timeout(timeout, all_closed).await;
+        let _ = time::timeout(timeout, self.read_all()).await;
+    }
+
+    async fn read_all(&mut self) {
+        future::poll_fn(|context| {
+            self.copies
+                .retain_mut(|copy| copy.as_mut().poll(context).is_pending());
+            match self.copies.is_empty() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
     }
 
     /// Reads everything written so far. Returns whether other processes have the output open; what
     /// they write later is discarded.
-    pub(super) async fn finish(mut self) -> bool {
+    pub(super) async fn finish(self) -> bool {
         self.stop.cancel();
         let mut is_open = false;
-        while let Some(pipe) = self.tasks.join_next().await {
-            if let Ok(Some(pipe)) = pipe {
+        for copy in self.copies {
+            if let Some(pipe) = copy.await {
                 is_open = true;
                 tokio::spawn(pipe.discard());
             }
