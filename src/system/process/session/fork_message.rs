@@ -85,6 +85,14 @@ impl Header {
     }
 }
 
+/// Returns both ends of a connection: that of the agent, and that of the server, which blocks.
+pub(super) fn connection() -> io::Result<(tokio::net::UnixStream, UnixStream)> {
+    let (agent, server) = tokio::net::UnixStream::pair()?;
+    let server = server.into_std()?;
+    server.set_nonblocking(false)?;
+    Ok((agent, server))
+}
+
 /// Sends a request. The caller keeps the descriptors.
 pub(super) async fn send_request(
     socket: &mut tokio::net::UnixStream,
@@ -230,17 +238,9 @@ mod tests {
         }
     }
 
-    /// Returns both ends of a connection, the second for a thread that blocks.
-    fn connect() -> (tokio::net::UnixStream, UnixStream) {
-        let (agent, server) = tokio::net::UnixStream::pair().unwrap();
-        let server = server.into_std().unwrap();
-        server.set_nonblocking(false).unwrap();
-        (agent, server)
-    }
-
     #[tokio::test]
     async fn request_arrives_as_it_was_sent() {
-        let (mut agent, server) = connect();
+        let (mut agent, server) = connection().unwrap();
         let sent = setup();
         send_request(&mut agent, &sent).await.unwrap();
         let received = receive_request(&server).unwrap().unwrap();
@@ -253,7 +253,7 @@ mod tests {
 
     #[tokio::test]
     async fn request_may_be_longer_than_the_socket_takes_at_once() {
-        let (mut agent, server) = connect();
+        let (mut agent, server) = connection().unwrap();
         let mut sent = setup();
         let env = [("LONG".into(), "x".repeat(4 << 20).into())];
         sent.strings = ProgramStrings::new("/".into(), ["true".to_owned()], env).unwrap();
@@ -283,7 +283,7 @@ mod tests {
 
     #[tokio::test]
     async fn reply_is_a_pid_or_an_error() {
-        let (mut agent, server) = connect();
+        let (mut agent, server) = connection().unwrap();
         for forked in [Ok(Pid::this()), Err(Errno::EAGAIN)] {
             send_reply(&server, forked).unwrap();
             assert_eq!(receive_reply(&mut agent).await.unwrap(), forked);

@@ -34,9 +34,9 @@ use tokio::{
 
 use super::{
     StartError,
-    fork_message::{receive_reply, receive_request, send_reply, send_request},
+    fork_message::{connection, receive_reply, receive_request, send_reply, send_request},
     forked_pid::{self, ForkedPid},
-    leader::{Leader, Origin, UnregisteredLeader, reap_later},
+    leader::{Leader, Origin, kill_and_reap, reap_later},
     pre_exec::{PreExec, Setup, reset_dispositions, to_start_error},
 };
 use crate::system::{
@@ -105,12 +105,12 @@ pub(super) async fn start() -> io::Result<()> {
 pub(super) async fn fork(setup: Setup, origin: Origin) -> Result<Leader, StartError> {
     let slot = SERVER.lock().await;
     // A caller that stopped waiting would leave its reply for the next one.
-    let forked = DetachOnDrop::new(fork_in(slot, setup, origin)).await?;
-    Ok(forked.0)
+    let (leader, _slot) = DetachOnDrop::new(fork_in(slot, setup, origin)).await?;
+    Ok(leader)
 }
 
-/// Returns the leader with the lock. If nobody waits any more, the leader is killed before the lock
-/// is released.
+/// Returns the leader and the lock. If the caller has stopped waiting, the leader is dropped, which
+/// kills it, before the lock is released.
 async fn fork_in(
     mut slot: MutexGuard<'static, Slot>,
     setup: Setup,
@@ -126,9 +126,9 @@ async fn fork_in(
             .await?
             .map_err(to_fork_error)?,
     };
-    let leader = UnregisteredLeader::new(pid, origin).map_err(StartError::Exhausted)?;
     slot.forks += 1;
-    Ok((leader.register().map_err(StartError::Exhausted)?, slot))
+    let leader = Leader::new(pid, origin).map_err(StartError::Exhausted)?;
+    Ok((leader, slot))
 }
 
 /// Waits until no process is being forked.
@@ -206,9 +206,7 @@ impl Slot {
 
 impl ForkServer {
     async fn start() -> io::Result<Self> {
-        let (socket, other) = UnixStream::pair()?;
-        let other = other.into_std()?;
-        other.set_nonblocking(false)?;
+        let (socket, other) = connection()?;
         let forked = ForkedPid::new()?;
         let memory = forked.descriptor()?;
         let process = on_spawner(|| Self::spawn(other.into(), memory), drop).await??;
@@ -256,21 +254,12 @@ impl ForkServer {
         let closed = self.socket.read_to_end(&mut late_reply);
         let is_closed = time::timeout(END_TIMEOUT, closed).await.is_ok();
         let forked = self.forked.get();
-        reap_later(pid_of(&self.process), move || self.reap());
+        reap_later(Pid::from_raw(self.process.id().cast_signed()));
         match forked? {
             None if !is_closed => Err(StartError::Timeout),
             forked => Ok(forked),
         }
     }
-
-    #[expect(clippy::disallowed_methods, reason = "runs on a thread of its own")]
-    fn reap(mut self) {
-        let _ = self.process.wait();
-    }
-}
-
-fn pid_of(process: &Child) -> Pid {
-    Pid::from_raw(process.id().cast_signed())
 }
 
 /// Forks this process, to execute a program in its copy. Runs on the thread that starts children.
@@ -290,10 +279,10 @@ fn fork_agent(setup: Setup) -> nix::Result<Pid> {
     }
 }
 
-/// Kills a process that nobody waits for any more.
+/// Kills a forked process whose caller has stopped waiting.
 fn kill_forked(forked: nix::Result<Pid>) {
     if let Ok(pid) = forked {
-        drop(UnregisteredLeader::new(pid, Origin::default()));
+        kill_and_reap(pid, &Origin::default());
     }
 }
 
@@ -309,10 +298,10 @@ pub fn run_fork_server() -> io::Result<()> {
     // Programs inherit what it ignores.
     reset_dispositions();
     let socket = net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let forked_pid = forked_pid::map(io::stdout())?;
+    let memory = forked_pid::map(&io::stdout())?;
     while let Some(setup) = receive_request(&socket)? {
         let forked = PreExec::new(setup).ok_or(Errno::EINVAL);
-        let forked = forked.and_then(|setup| fork_for_parent(&setup, forked_pid));
+        let forked = forked.and_then(|setup| fork_for_parent(&setup, memory.as_mut_ptr().cast()));
         send_reply(&socket, forked)?;
     }
     Ok(())
@@ -380,9 +369,7 @@ mod tests {
 
     /// Starts a program in place of a server.
     async fn server(line: &str) -> ForkServer {
-        let (socket, other) = UnixStream::pair().unwrap();
-        let other = other.into_std().unwrap();
-        other.set_nonblocking(false).unwrap();
+        let (socket, other) = connection().unwrap();
         let forked = ForkedPid::new().unwrap();
         let process = Command::new("sh")
             .args(["-c", line])

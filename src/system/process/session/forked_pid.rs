@@ -5,24 +5,21 @@
 use std::{
     fs::File,
     io,
-    num::NonZero,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsRawFd, OwnedFd},
         unix::fs::FileExt,
     },
 };
 
+use memmap2::{MmapOptions, MmapRaw};
 use nix::{
-    libc::{c_void, pid_t},
-    sys::{
-        memfd::{MFdFlags, memfd_create},
-        mman::{MapFlags, ProtFlags, mmap},
-    },
+    libc::pid_t,
+    sys::memfd::{MFdFlags, memfd_create},
     unistd::Pid,
 };
 
-/// The size of the memory in bytes: one page.
-const SIZE: NonZero<usize> = NonZero::new(4096).unwrap();
+/// The size of the memory in bytes.
+const SIZE: usize = size_of::<pid_t>();
 
 /// The agent's access to the memory.
 #[derive(Debug)]
@@ -31,13 +28,13 @@ pub(super) struct ForkedPid(File);
 impl ForkedPid {
     pub(super) fn new() -> io::Result<Self> {
         let memory = File::from(memfd_create("forked-pid", MFdFlags::MFD_CLOEXEC)?);
-        memory.set_len(SIZE.get() as u64)?;
+        memory.set_len(SIZE as u64)?;
         Ok(ForkedPid(memory))
     }
 
     /// Returns the descriptor for [`map`].
     pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.0.as_fd().try_clone_to_owned()
+        Ok(self.0.try_clone()?.into())
     }
 
     /// Forgets the pid of the process before.
@@ -54,14 +51,9 @@ impl ForkedPid {
     }
 }
 
-/// Maps the memory in the server, for as long as it runs. Returns where the kernel has to write the
-/// pid.
-#[expect(unsafe_code, reason = "maps memory")]
-pub(super) fn map(memory: impl AsFd) -> io::Result<*mut pid_t> {
-    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the mapping replaces no other one, and no Rust value is in it.
-    let mapped = unsafe { mmap(None, SIZE, protection, MapFlags::MAP_SHARED, memory, 0) }?;
-    Ok(mapped.cast::<c_void>().as_ptr().cast())
+/// Maps the memory in the server. The kernel writes the pid to its start.
+pub(super) fn map(memory: &impl AsRawFd) -> io::Result<MmapRaw> {
+    MmapOptions::new().len(SIZE).map_raw(memory)
 }
 
 #[cfg(test)]
@@ -73,9 +65,9 @@ mod tests {
     fn pid_that_is_written_to_the_mapped_memory_is_known_until_it_is_cleared() {
         let forked = ForkedPid::new().unwrap();
         assert_eq!(forked.get().unwrap(), None);
-        let mapped = map(forked.descriptor().unwrap()).unwrap();
-        // SAFETY: the mapping is longer, aligned to a page, and stays.
-        unsafe { mapped.write(7) };
+        let mapped = map(&forked.descriptor().unwrap()).unwrap();
+        // SAFETY: the mapping has this size and is aligned to a page.
+        unsafe { mapped.as_mut_ptr().cast::<pid_t>().write(7) };
         assert_eq!(forked.get().unwrap(), Some(Pid::from_raw(7)));
         forked.clear().unwrap();
         assert_eq!(forked.get().unwrap(), None);

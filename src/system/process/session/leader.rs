@@ -26,17 +26,6 @@ use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
 /// Added to the signal number in the exit code of a process that a signal ended, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// A leader that is not yet registered with the async runtime. It is killed when this is dropped.
-#[derive(Debug)]
-pub(super) struct UnregisteredLeader(Option<Parts>);
-
-#[derive(Debug)]
-struct Parts {
-    pid: Pid,
-    pidfd: OwnedFd,
-    origin: Origin,
-}
-
 /// The circumstances in which a leader was started.
 #[derive(Debug, Default)]
 pub(super) struct Origin {
@@ -45,62 +34,6 @@ pub(super) struct Origin {
     /// Whether no program that it starts has the rights to leave the cgroup.
     pub(super) is_confined: bool,
     pub(super) forks_before: Option<ForkCount>,
-}
-
-impl UnregisteredLeader {
-    /// Takes ownership of a child that leads a process group and is not reaped.
-    ///
-    /// # Errors
-    /// Fails if no pidfd can be opened; everything that was started is killed then.
-    pub(super) fn new(pid: Pid, origin: Origin) -> io::Result<Self> {
-        match pidfd::open(pid) {
-            Ok(pidfd) => Ok(UnregisteredLeader(Some(Parts { pid, pidfd, origin }))),
-            Err(error) => {
-                kill(pid, &origin);
-                reap_later(pid, move || {
-                    let _ = waitpid(pid, None);
-                });
-                Err(error)
-            }
-        }
-    }
-
-    #[expect(
-        unsafe_code,
-        reason = "registering a bare descriptor is unsafe in tokio"
-    )]
-    pub(super) fn register(mut self) -> io::Result<Leader> {
-        let Some(Parts { pid, pidfd, origin }) = self.0.take() else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
-        let registered = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
-        let pidfd = match registered {
-            Ok(pidfd) => pidfd,
-            Err(error) => {
-                let (pidfd, cause) = error.into_parts();
-                drop(UnregisteredLeader(Some(Parts { pid, pidfd, origin })));
-                return Err(cause);
-            }
-        };
-        Ok(Leader {
-            pid,
-            origin,
-            state: Mutex::new(LeaderState {
-                pins: 0,
-                pidfd: Some(Arc::new(pidfd)),
-            }),
-        })
-    }
-}
-
-impl Drop for UnregisteredLeader {
-    fn drop(&mut self) {
-        if let Some(Parts { pid, pidfd, origin }) = self.0.take() {
-            kill(pid, &origin);
-            let _ = pidfd::wait(&pidfd, libc::WEXITED);
-        }
-    }
 }
 
 /// Kills a process group whose leader is not reaped, and the cgroup.
@@ -139,7 +72,34 @@ impl Leader {
     /// # Errors
     /// Fails if the process has no descriptor left; the child is killed then.
     pub fn of_child(pid: Pid) -> io::Result<Self> {
-        UnregisteredLeader::new(pid, Origin::default())?.register()
+        Self::new(pid, Origin::default())
+    }
+
+    /// Does the same for a child that was started in these circumstances. If it fails, everything
+    /// that was started is killed.
+    #[expect(
+        unsafe_code,
+        reason = "registering a bare descriptor is unsafe in tokio"
+    )]
+    pub(super) fn new(pid: Pid, origin: Origin) -> io::Result<Self> {
+        let registered = pidfd::open(pid).and_then(|pidfd| {
+            // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
+            Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
+        });
+        match registered {
+            Ok(pidfd) => Ok(Leader {
+                pid,
+                origin,
+                state: Mutex::new(LeaderState {
+                    pins: 0,
+                    pidfd: Some(Arc::new(pidfd)),
+                }),
+            }),
+            Err(error) => {
+                kill_and_reap(pid, &origin);
+                Err(error)
+            }
+        }
     }
 
     /// Records that the process is not in its cgroup.
@@ -260,20 +220,22 @@ impl Drop for Leader {
         if self.reap() {
             return;
         }
-        let Some(pidfd) = self.state.lock().pidfd.take() else {
-            return;
-        };
-        reap_later(self.pid, move || {
-            let _ = pidfd::wait(pidfd.get_ref(), libc::WEXITED);
-        });
+        reap_later(self.pid);
     }
 }
 
-/// Waits for a killed process on a thread of its own: it takes a moment to die, and stays a zombie
-/// until then.
-pub(super) fn reap_later(pid: Pid, wait: impl FnOnce() + Send + 'static) {
+/// Kills a child that has no [`Leader`].
+pub(super) fn kill_and_reap(pid: Pid, origin: &Origin) {
+    kill(pid, origin);
+    reap_later(pid);
+}
+
+/// Reaps a killed child on a thread of its own: it takes a moment to die, and stays a zombie until
+/// then.
+pub(super) fn reap_later(pid: Pid) {
     let reaper = thread::Builder::new().name("reaper".to_owned());
-    if let Err(error) = reaper.spawn(wait) {
+    let spawned = reaper.spawn(move || while waitpid(pid, None) == Err(Errno::EINTR) {});
+    if let Err(error) = spawned {
         tracing::warn!(%error, %pid, "cannot reap a killed process");
     }
 }
