@@ -22,11 +22,14 @@ fn fork_servers(agent: &TestAgent) -> Vec<u32> {
     found
 }
 
-fn fork_server(agent: &TestAgent) -> u32 {
-    let [server] = fork_servers(agent)[..] else {
-        panic!("not one fork server");
-    };
-    server
+/// Waits: a process that is being executed closes descriptors, by which its parent knows, before it
+/// has its command line.
+async fn fork_server(agent: &TestAgent) -> u32 {
+    until("one fork server", async || match fork_servers(agent)[..] {
+        [server] => Some(server),
+        _ => None,
+    })
+    .await
 }
 
 async fn until_ended(server: u32) {
@@ -46,7 +49,7 @@ async fn run_program(agent: &TestAgent) {
 #[tokio::test]
 async fn programs_are_children_of_the_agent_and_have_nothing_of_the_fork_server() {
     let agent = Start::without_browser().listening().await;
-    let server = fork_server(&agent);
+    let server = fork_server(&agent).await;
     run_program(&agent).await;
     let own = exec_shell(&agent, "ls /proc/self/fd; ulimit -c").await;
     // The fourth is the directory that `ls` reads.
@@ -69,7 +72,7 @@ async fn programs_are_children_of_the_agent_and_have_nothing_of_the_fork_server(
     let (status, answer) = exec(&agent, json!({"command": "/no/such"})).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(wrong_fields(&answer), ["command"]);
-    assert_eq!(fork_server(&agent), server);
+    assert_eq!(fork_server(&agent).await, server);
     agent.stop().await;
     until_ended(server).await;
 }
@@ -77,31 +80,31 @@ async fn programs_are_children_of_the_agent_and_have_nothing_of_the_fork_server(
 #[tokio::test]
 async fn fork_server_that_has_ended_is_replaced() {
     let agent = Start::without_browser().listening().await;
-    let server = fork_server(&agent);
+    let server = fork_server(&agent).await;
     signal(server, Signal::SIGKILL);
     until_ended(server).await;
     run_program(&agent).await;
-    assert_ne!(fork_server(&agent), server);
+    assert_ne!(fork_server(&agent).await, server);
     agent.stop().await;
 }
 
 #[tokio::test]
 async fn agent_forks_itself_if_the_fork_server_does_not_answer() {
     let agent = Start::without_browser().listening().await;
-    let server = fork_server(&agent);
+    let server = fork_server(&agent).await;
     stop(server).await;
     run_program(&agent).await;
     until_ended(server).await;
     assert!(fork_servers(&agent).is_empty());
     run_program(&agent).await;
-    assert_ne!(fork_server(&agent), server);
+    assert_ne!(fork_server(&agent).await, server);
     agent.stop().await;
 }
 
 #[tokio::test]
 async fn fork_server_ends_with_a_killed_agent() {
     let agent = Start::without_browser().listening().await;
-    let server = fork_server(&agent);
+    let server = fork_server(&agent).await;
     let directory = agent.kill().await;
     until_ended(server).await;
     drop(directory);
