@@ -13,9 +13,6 @@ use std::{
 
 use nix::{errno::Errno, libc};
 
-/// The environment of a process without variables.
-static NO_ENVIRONMENT: [usize; 1] = [0];
-
 unsafe extern "C" {
     /// The environment of this process, in which `execvp` looks for `PATH`.
     static mut environ: *const *const c_char;
@@ -118,11 +115,4 @@ impl ExecImage {
         }
         Errno::last()
     }
-}
-
-/// Removes the variables of a program that another process in this memory has executed. This
-/// process, which must have one thread, has none of its own.
-pub(super) fn forget_environment() {
-    // SAFETY: the array ends with null, and no other thread reads the environment.
-    unsafe { environ = NO_ENVIRONMENT.as_ptr().cast() };
 }

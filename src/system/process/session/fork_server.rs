@@ -8,13 +8,12 @@
 //!
 //! A fork copies the page tables of the process, and afterwards each page that either of the two
 //! writes to. For an agent of some 40 MiB that takes three times as long as the program itself. The
-//! new process uses the memory of the server until `exec` instead, which must not be the agent's.
-//! The programs are children of the agent, not of the server, and outlive it.
+//! programs are children of the agent, not of the server, and outlive it.
 
 use std::{
-    io,
+    io, mem,
     os::{
-        fd::{AsFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::{net, process::CommandExt},
     },
     process::{Child, Command, ExitStatus, Stdio},
@@ -23,7 +22,7 @@ use std::{
 
 use nix::{
     errno::Errno,
-    libc,
+    libc::{self, pid_t},
     unistd::{self, ForkResult, Pid},
 };
 use tokio::{
@@ -39,7 +38,6 @@ use super::{
     forked_pid::{self, ForkedPid},
     leader::{Leader, Origin, kill_and_reap, reap_later},
     pre_exec::{PreExec, Setup, reset_dispositions, to_start_error},
-    vfork::Forker,
 };
 use crate::system::{
     process::{
@@ -52,9 +50,12 @@ use crate::system::{
 
 /// The command of the server's process.
 pub const COMMAND: &str = "fork-server";
-/// Time for the server to fork, and for the new process to execute its program. Its user may stop
-/// it before: other programs start without the server then.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The flag of the kernel. The constant of the C library's bindings is too narrow for it.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+/// The new process is a child of the server's parent, and the kernel writes its pid.
+const FORK_FLAGS: i32 = libc::CLONE_PARENT | libc::CLONE_PARENT_SETTID;
+/// Time for the server to receive a request and to fork.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a fork to end before the forks are counted. A scan of all processes takes as long.
 const COUNT_TIMEOUT: Duration = Duration::from_millis(5);
 /// Time for a killed server to end.
@@ -297,10 +298,10 @@ pub fn run_fork_server() -> io::Result<()> {
     // Programs inherit what it ignores.
     reset_dispositions();
     let socket = net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let forker = Forker::new(forked_pid::map(&io::stdout())?)?;
+    let memory = forked_pid::map(&io::stdout())?;
     while let Some(setup) = receive_request(&socket)? {
         let forked = PreExec::new(setup).ok_or(Errno::EINVAL);
-        let forked = forked.and_then(|setup| forker.fork(&setup));
+        let forked = forked.and_then(|setup| fork_for_parent(&setup, memory.as_mut_ptr().cast()));
         send_reply(&socket, forked)?;
     }
     Ok(())
@@ -311,6 +312,53 @@ pub fn run_fork_server() -> io::Result<()> {
 fn close_inherited() {
     // SAFETY: this process has opened nothing but its standard streams so far.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Forks a process that is a child of this process's parent. The kernel writes its pid.
+fn fork_for_parent(setup: &PreExec, pid: *mut pid_t) -> nix::Result<Pid> {
+    if let Some(cgroup) = setup.cgroup()
+        && let Ok(pid) = fork_into_cgroup(setup, cgroup, pid)
+    {
+        return Ok(pid);
+    }
+    fork_outside_cgroup(setup, pid)
+}
+
+/// Forks a process in its cgroup. One that moves itself may wait 15 ms for the kernel.
+#[expect(
+    unsafe_code,
+    reason = "no wrapper sets the parent and the cgroup of a fork"
+)]
+fn fork_into_cgroup(setup: &PreExec, cgroup: &OwnedFd, pid: *mut pid_t) -> nix::Result<Pid> {
+    // SAFETY: all zeros is a valid value of this plain struct.
+    let mut arguments: libc::clone_args = unsafe { mem::zeroed() };
+    arguments.flags = u64::from(FORK_FLAGS.cast_unsigned()) | CLONE_INTO_CGROUP;
+    arguments.parent_tid = pid as u64;
+    arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    let size = size_of::<libc::clone_args>();
+    // SAFETY: as in `fork_outside_cgroup`, and the arguments outlive the call.
+    let forked = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };
+    match Errno::result(forked)? {
+        0 => setup.exec(),
+        forked => to_pid(forked),
+    }
+}
+
+#[expect(unsafe_code, reason = "no wrapper sets the parent of a fork")]
+fn fork_outside_cgroup(setup: &PreExec, pid: *mut pid_t) -> nix::Result<Pid> {
+    let flags = FORK_FLAGS | libc::SIGCHLD;
+    // SAFETY: without a new stack this is a fork with another parent. This process has one thread,
+    // so that the C library's functions work in the copy. The pid is mapped memory.
+    let forked = unsafe { libc::syscall(libc::SYS_clone, flags, 0, pid, 0, 0) };
+    match Errno::result(forked)? {
+        0 => setup.enter_cgroup_and_exec(),
+        forked => to_pid(forked),
+    }
+}
+
+fn to_pid(number: libc::c_long) -> nix::Result<Pid> {
+    let number = i32::try_from(number).map_err(|_| Errno::ERANGE)?;
+    Ok(Pid::from_raw(number))
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ mod leader;
 pub(in crate::system::process) mod pidfd;
 mod pre_exec;
 mod spawn;
-mod vfork;
 
 pub use fork_server::{COMMAND, run_fork_server, wait_for_fork};
 pub use leader::{Leader, PidPin};

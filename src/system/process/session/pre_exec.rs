@@ -1,7 +1,7 @@
 //! The setup of a new process between `fork` and `exec`.
 //!
 //! From the change of its user until `exec`, that user may stop the new process. It holds no
-//! descriptor of the agent then, and no thread of the agent waits for it.
+//! descriptor of the agent then, and no thread waits for it.
 
 #![allow(
     unsafe_code,
