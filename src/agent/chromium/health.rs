@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time;
 
 use super::{Devtools, launch::TERMINATE_GRACE_PERIOD};
+use crate::system::cdp::multiplexer::Multiplexer;
 
 /// The interval of the watchdog's health checks, and the consecutive failures that count as a hang.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -22,10 +23,39 @@ pub(super) async fn wait_for_hang(devtools: &Devtools) -> String {
     let mut failed = 0;
     while failed < MAX_FAILED_HEALTH_CHECKS {
         time::sleep(HEALTH_CHECK_INTERVAL).await;
-        failed = match devtools.cdp.version().await {
-            Ok(_) => 0,
-            Err(_) => failed + 1,
+        let answer = async { devtools.cdp.version().await.is_ok() };
+        failed = match responds(&devtools.multiplexer, answer).await {
+            true => 0,
+            false => failed + 1,
         };
     }
     format!("Chromium failed {failed} health checks in a row")
+}
+
+/// Whether Chromium answers, or sends anything else meanwhile: its answer may come after hundreds
+/// of MiB for a client.
+async fn responds(multiplexer: &Multiplexer, answer: impl Future<Output = bool>) -> bool {
+    let receipts = multiplexer.receipts();
+    answer.await || multiplexer.receipts() != receipts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::cdp::multiplexer::tests::FakeChromium;
+
+    #[tokio::test]
+    async fn chromium_that_sends_something_else_than_the_answer_is_healthy() {
+        let (multiplexer, mut chromium) = FakeChromium::start();
+        assert!(!responds(&multiplexer, async { false }).await);
+        assert!(responds(&multiplexer, async { true }).await);
+        let no_answer = async {
+            chromium.send(r#"{"method":"Any.event"}"#).await;
+            while multiplexer.receipts() == 0 {
+                tokio::task::yield_now().await;
+            }
+            false
+        };
+        assert!(responds(&multiplexer, no_answer).await);
+    }
 }

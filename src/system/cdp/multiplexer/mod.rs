@@ -44,11 +44,14 @@ mod passed_tests;
 mod router;
 mod session;
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;
 
 use std::{
     io,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use bytes::Bytes;
@@ -152,6 +155,7 @@ pub struct Multiplexer {
     budget: Arc<Semaphore>,
     /// The bytes of messages that all clients have not read yet.
     queued: Arc<AtomicUsize>,
+    receipts: Arc<AtomicUsize>,
     ended: CancellationToken,
 }
 
@@ -183,9 +187,11 @@ impl Multiplexer {
         let ended = CancellationToken::new();
         let budget = Arc::new(Semaphore::new(BUDGET));
         let (pass_requests, passes) = mpsc::channel(1);
+        let receipts = Arc::default();
         let task = Task {
             pipe,
             router,
+            receipts: Arc::clone(&receipts),
             requests: receiver,
             passes,
             budget: budget.clone(),
@@ -204,6 +210,7 @@ impl Multiplexer {
             pass_requests,
             budget,
             queued,
+            receipts,
             ended,
         }
     }
@@ -263,6 +270,11 @@ impl Multiplexer {
         let sent = self.pass_requests.send(PassRequest { kept, reply }).await;
         sent.map_err(|_| ended())?;
         passed.await.map_err(|_| ended())?
+    }
+
+    /// Returns how often something was received from Chromium.
+    pub fn receipts(&self) -> usize {
+        self.receipts.load(Relaxed)
     }
 
     /// Whether Chromium has ended.
@@ -370,6 +382,7 @@ impl CdpReceiver {
 struct Task {
     pipe: CdpPipe,
     router: Router,
+    receipts: Arc<AtomicUsize>,
     requests: mpsc::UnboundedReceiver<Request>,
     passes: mpsc::Receiver<PassRequest>,
     budget: Arc<Semaphore>,
@@ -421,6 +434,7 @@ impl Task {
                     if !filled? {
                         return Ok(());
                     }
+                    self.receipts.fetch_add(1, Relaxed);
                     while let Some(frame) = self.pipe.reader.next()? {
                         match frame {
                             Frame::Message(message) => self.router.message(message),

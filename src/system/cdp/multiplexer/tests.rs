@@ -19,14 +19,14 @@ pub(super) const OPTIONS: ClientOptions = ClientOptions {
 const NO_SESSION: &str = "Session with given id not found.";
 
 /// Chromium's end of the pipes.
-pub(in crate::system::cdp) struct FakeChromium {
+pub(crate) struct FakeChromium {
     pipe: CdpPipe,
     received: VecDeque<Value>,
     sessions: u32,
 }
 
 impl FakeChromium {
-    pub(in crate::system::cdp) fn start() -> (Multiplexer, Self) {
+    pub(crate) fn start() -> (Multiplexer, Self) {
         let pipe = || -> (OwnedFd, OwnedFd) { pipe2(OFlag::O_CLOEXEC).unwrap() };
         let (commands, to_chromium) = pipe();
         let (from_chromium, events) = pipe();
@@ -40,7 +40,7 @@ impl FakeChromium {
     }
 
     /// Returns the next command, or `None` when the agent has closed the pipe.
-    pub(in crate::system::cdp) async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         while self.received.is_empty() {
             let filled = timeout(Duration::from_secs(60), self.pipe.reader.fill()).await;
             if !filled.expect("a command in time").unwrap() {
@@ -57,7 +57,7 @@ impl FakeChromium {
     }
 
     /// Sends a message, which is given in JSON.
-    pub(in crate::system::cdp) async fn send(&mut self, message: impl AsRef<str>) {
+    pub(crate) async fn send(&mut self, message: impl AsRef<str>) {
         let message = value_to_cbor(message.as_ref());
         self.send_bytes(message).await;
     }
@@ -72,7 +72,7 @@ impl FakeChromium {
         }
     }
 
-    pub(in crate::system::cdp) async fn reply(&mut self, call: &Value, result: Value) {
+    pub(crate) async fn reply(&mut self, call: &Value, result: Value) {
         let session = match call["sessionId"].as_str() {
             Some(session) => format!(r#","sessionId":"{session}""#),
             None => String::new(),
@@ -82,7 +82,7 @@ impl FakeChromium {
     }
 
     /// Accepts a connection and returns its session.
-    pub(in crate::system::cdp) async fn accept(&mut self) -> String {
+    pub(crate) async fn accept(&mut self) -> String {
         let call = self.next().await.expect("a connection");
         let method = call["method"].as_str().unwrap();
         assert!(method.starts_with("Target.attachTo"), "{call}");
@@ -93,12 +93,7 @@ impl FakeChromium {
     }
 
     /// Sends an event about a session below `parent`.
-    pub(in crate::system::cdp) async fn announce(
-        &mut self,
-        method: &str,
-        parent: &str,
-        session: &str,
-    ) {
+    pub(crate) async fn announce(&mut self, method: &str, parent: &str, session: &str) {
         let event = format!(
             r#"{{"method":"Target.{method}","params":{{"sessionId":"{session}"}},"sessionId":"{parent}"}}"#
         );
