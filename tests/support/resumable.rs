@@ -7,8 +7,14 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
+use tokio_tungstenite::tungstenite::Error;
 
-use super::{agent::TestAgent, python::clients, wait::in_time, websocket::Client};
+use super::{
+    agent::TestAgent,
+    python::clients,
+    wait::{in_time, until},
+    websocket::Client,
+};
 
 pub const PROTOCOL: &str = "berth.resume.v1";
 /// A page that greets.
@@ -134,10 +140,18 @@ pub struct Lost {
 }
 
 impl Lost {
+    /// Resumes the connection, at the latest when the agent has been replaced.
     pub async fn resume(self, agent: &TestAgent, expected: u64) -> Resumable {
         let query = format!("resume={}&received={}", self.id, self.received);
+        let url = agent.ws_url(&format!("/cdp?{query}"));
+        let accepted = until("an agent that is not being replaced", async || {
+            match Client::try_connect_with_protocol(&url, PROTOCOL).await {
+                Err(Error::Http(response)) if response.status() == 503 => None,
+                connected => Some(connected),
+            }
+        });
         let mut resumed = Resumable {
-            socket: open(agent, &query).await,
+            socket: accepted.await.expect("the handshake succeeds"),
             id: self.id,
             sent: self.sent,
             received: self.received,

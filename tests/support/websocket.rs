@@ -26,6 +26,15 @@ fn with_token(url: &str) -> Result<Request, Error> {
     Ok(request)
 }
 
+fn with_protocol(url: &str, protocol: &str) -> Request {
+    let mut request = with_token(url).expect("an address");
+    request.headers_mut().insert(
+        "sec-websocket-protocol",
+        HeaderValue::from_str(protocol).expect("a header"),
+    );
+    request
+}
+
 pub struct Client {
     socket: WebSocketStream<MaybeTlsStream<TcpStream>>,
     next_id: u64,
@@ -46,27 +55,21 @@ impl Client {
 
     /// Connects with a subprotocol, which the server must accept.
     pub async fn connect_with_protocol(url: &str, protocol: &str) -> Self {
-        let mut request = with_token(url).expect("an address");
-        let value = HeaderValue::from_str(protocol).expect("a header");
-        request
-            .headers_mut()
-            .insert("sec-websocket-protocol", value);
-        let (socket, response) = in_time("a handshake", connect_async(request))
-            .await
-            .expect("the handshake succeeds");
+        let connected = Self::try_connect_with_protocol(url, protocol).await;
+        connected.expect("the handshake succeeds")
+    }
+
+    pub async fn try_connect_with_protocol(url: &str, protocol: &str) -> Result<Self, Error> {
+        let request = with_protocol(url, protocol);
+        let (socket, response) = in_time("a handshake", connect_async(request)).await?;
         assert_eq!(response.headers()["sec-websocket-protocol"], protocol);
-        Self { socket, next_id: 0 }
+        Ok(Self { socket, next_id: 0 })
     }
 
     /// Connects with a subprotocol, which the server must refuse, and returns the body of the
     /// response.
     pub async fn refused_with_protocol(url: &str, protocol: &str) -> String {
-        let mut request = with_token(url).expect("an address");
-        let value = HeaderValue::from_str(protocol).expect("a header");
-        request
-            .headers_mut()
-            .insert("sec-websocket-protocol", value);
-        match in_time("a handshake", connect_async(request)).await {
+        match in_time("a handshake", connect_async(with_protocol(url, protocol))).await {
             Err(Error::Http(response)) => {
                 assert_eq!(response.status(), 400);
                 let body = response.into_body().unwrap_or_default();
