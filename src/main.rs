@@ -15,15 +15,19 @@ use berth::{
     },
     dev, machine_hooks, profile_import,
     system::{
-        process::{allocator, child, core_dumps, environment, handover, open_files, session},
+        process::{allocator, child, core_dumps, environment, handover, open_files},
         service_manager,
         x11::clipboard,
     },
 };
+use tokio::runtime::Builder;
 
 /// The exit code of `berth database check` if migrations are pending.
 const OUTDATED_EXIT_CODE: u8 = 3;
 
+/// The time after which idle threads of an agent end, longer than any agent runs. A program gets
+/// its death signal when the thread ends that has started it.
+const AGENT_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// Time for blocking calls to finish after all tasks have ended or timed out.
 const BLOCKING_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
@@ -80,8 +84,6 @@ fn run_child() -> Option<ExitCode> {
     let command = std::env::args_os().nth(1)?;
     if command == clipboard::COMMAND {
         Some(exit_code(clipboard::run_owner()))
-    } else if command == session::COMMAND {
-        Some(exit_code(session::run_fork_server()))
     } else if command == handover::FORMAT_COMMAND {
         println!("{}", handover::FORMAT);
         Some(ExitCode::SUCCESS)
@@ -193,7 +195,9 @@ fn serve_agent(
     passed: Option<PassedAgent>,
     guard: &LogGuard,
 ) -> Result<(), String> {
-    let serve = || serve(agent::run(settings, own_log, passed), guard);
+    let mut runtime = Builder::new_multi_thread();
+    runtime.thread_keep_alive(AGENT_THREAD_KEEP_ALIVE);
+    let serve = || serve_on(runtime, agent::run(settings, own_log, passed), guard);
     child::start_on_main_thread(serve).unwrap_or_else(|error| Err(error.to_string()))
 }
 
@@ -202,12 +206,20 @@ fn serve<E: std::fmt::Display>(
     server: impl Future<Output = Result<(), E>>,
     log: &LogGuard,
 ) -> Result<(), String> {
+    serve_on(Builder::new_multi_thread(), server, log)
+}
+
+fn serve_on<E: std::fmt::Display>(
+    runtime: Builder,
+    server: impl Future<Output = Result<(), E>>,
+    log: &LogGuard,
+) -> Result<(), String> {
     if std::process::id() == 1 {
         tracing::warn!(
             "running as PID 1: orphans of client programs are not reaped; use docker run --init, tini or systemd"
         );
     }
-    run(server, log)
+    run_on(runtime, server, log)
 }
 
 /// Runs a command on a new runtime.
@@ -215,13 +227,19 @@ fn run<T, E: std::fmt::Display>(
     command: impl Future<Output = Result<T, E>>,
     log: &LogGuard,
 ) -> Result<T, String> {
+    run_on(Builder::new_multi_thread(), command, log)
+}
+
+fn run_on<T, E: std::fmt::Display>(
+    mut runtime: Builder,
+    command: impl Future<Output = Result<T, E>>,
+    log: &LogGuard,
+) -> Result<T, String> {
     allocator::configure();
     open_files::raise_limit();
     allocator::start_trimming();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
+    let runtime = runtime.enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
     runtime.spawn(log.report_dropped_lines());
     let result = runtime.block_on(command);
     // Bounded: a blocking call may hang on a disk.

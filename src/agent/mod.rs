@@ -34,7 +34,7 @@ use crate::{
     http::{ConnectionLimits, Metrics, serve, serve_tls},
     shutdown::Shutdown,
     state_dir::FileLock,
-    system::process::{handover::NextProgram, open_files, session, tree},
+    system::process::{handover::NextProgram, open_files, tree},
 };
 
 pub mod automation;
@@ -179,7 +179,6 @@ async fn start_with(
         }
     }
     tree::start_threads()?;
-    session::start_fork_server().await;
     let is_adopted = passed.is_some();
     let (listener, passed) = match passed {
         Some(PassedAgent { listener, session }) => (listener, session),

@@ -21,7 +21,6 @@ mod downloads;
 mod engines;
 mod environment;
 mod files;
-mod fork_server;
 mod hostile_scripts;
 mod hosts;
 mod launched_hosts;

@@ -15,10 +15,10 @@
 //! No controllers are enabled, so the rule that inner cgroups hold no processes does not apply:
 //! the agent and its own children stay where they are.
 //!
-//! The fork server starts a new process in its cgroup (`CLONE_INTO_CGROUP`). One that the agent
-//! forks itself moves there between `fork` and `exec`, by writing `0` to `cgroup.procs`, which
-//! takes up to 15 ms if no process was moved for some time: the kernel then waits for an RCU grace
-//! period. If the kernel refuses both, the process runs without a cgroup.
+//! A new process starts in its cgroup (`CLONE_INTO_CGROUP`). Where the kernel cannot do that, it
+//! moves there between `fork` and `exec`, by writing `0` to `cgroup.procs`, which takes up to 15 ms
+//! if no process was moved for some time: the kernel then waits for an RCU grace period. If the
+//! kernel refuses both, the process runs without a cgroup.
 //!
 //! The kernel removes a cgroup only if no process is in it. The directory of a client process is
 //! removed when its leader is reaped. If other processes are still in it, it is kept until they

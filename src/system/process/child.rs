@@ -2,9 +2,10 @@
 //!
 //! Every child leads its own process group, so that it can be ended together with everything it
 //! started. The kernel kills it when this process dies, even by SIGKILL. For that, the kernel
-//! watches the *thread* that forked and not the process, so all children are started by one
-//! thread that lives as long as the process: that of an agent is its main thread, which alone
-//! remains when the process continues with another program ([`super::handover`]).
+//! watches the *thread* that forked and not the process, so all children but programs of clients
+//! are started by one thread that lives as long as the process: that of an agent is its main
+//! thread, which alone remains when the process continues with another program
+//! ([`super::handover`]).
 
 mod adopted;
 mod output;
@@ -83,7 +84,7 @@ pub async fn spawn(mut command: Command, inherited: Inherited) -> io::Result<pro
     unsafe_code,
     reason = "the death signal must be requested between fork and exec"
 )]
-pub(super) fn die_with_parent(command: &mut std::process::Command) {
+fn die_with_parent(command: &mut std::process::Command) {
     let parent = Pid::this();
     // SAFETY: the hook makes only async-signal-safe calls (prctl, getppid, sigprocmask) and does
     // not allocate.

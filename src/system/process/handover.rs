@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The kernel kills children with the thread that has started them, or was the main thread of a
-//! program before. So the main thread starts all of them, and calls `exec`: it is the one that
-//! remains.
+//! program before. So the main thread starts all of them but programs of clients, of which none
+//! runs then, and calls `exec`: it is the one that remains.
 
 use std::{
     env,

@@ -26,8 +26,8 @@
 //!
 //! ```text
 //! thread       started by  owns
-//! spawner      child       starts of children, but for those of the fork server, as a death
-//!                          signal is bound to the thread that forks
+//! spawner      child       starts of children, but for programs of clients, as a death signal
+//!                          is bound to the thread that forks
 //! processes    tree        the scans that produce snapshots
 //! killer       tree        pending kill requests and the marks read so far
 //! memory       allocator   the size of the process after memory was last returned

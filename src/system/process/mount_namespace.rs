@@ -43,8 +43,8 @@ const PASSABLE: Mode = Mode::from_bits_truncate(0o711);
 pub struct MountNamespace(Arc<OwnedFd>);
 
 impl MountNamespace {
-    /// Moves the calling process, which must have one thread, into the namespace. It makes
-    /// async-signal-safe calls only.
+    /// Moves the calling process, which must not share its directory with another one, into the
+    /// namespace. This makes async-signal-safe calls only.
     ///
     /// # Errors
     /// If the process lacks the rights.

@@ -35,8 +35,9 @@ impl From<TerminalSize> for PtySize {
 
 /// Opens a pseudo-terminal. Returns its master side and the slave side for the program.
 ///
-/// Call this on the thread that starts all children: the descriptors get their close-on-exec flag
-/// only after they are opened, and a child forked in between would inherit them.
+/// Call this on the thread that starts all children but programs of clients: the descriptors get
+/// their close-on-exec flag only after they are opened, and a child forked in between would inherit
+/// them. Programs of clients close all descriptors.
 pub(super) fn open_pair(size: TerminalSize) -> io::Result<(UnregisteredTerminal, OwnedFd)> {
     let pair = native_pty_system()
         .openpty(size.into())

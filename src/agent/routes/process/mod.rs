@@ -69,7 +69,7 @@ impl From<SpawnError> for ApiError {
                 StartError::Credentials(cause) if is_errno(&cause, Errno::EPERM) => {
                     ApiError::forbidden("the agent may not run programs as another user")
                 }
-                StartError::Exhausted(_) | StartError::Timeout => {
+                StartError::Exhausted(_) | StartError::Killed | StartError::Timeout => {
                     ApiError::unavailable(message, FULL_RETRY_DELAY)
                 }
                 StartError::Namespace(cause)

@@ -20,7 +20,7 @@ use nix::{
 use parking_lot::Mutex;
 use tokio::io::{Interest, unix::AsyncFd};
 
-use super::{fork_server::ForkCount, pidfd};
+use super::{fork_count::ForkCount, pidfd};
 use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
 
 /// Added to the signal number in the exit code of a process that a signal ended, as shells do.
@@ -152,7 +152,7 @@ impl Leader {
     }
 
     /// Whether the leader has exited and it is certain that it has left no process behind.
-    pub(in crate::system::process) async fn has_left_nothing(&self) -> bool {
+    pub(in crate::system::process) fn has_left_nothing(&self) -> bool {
         if !self.has_exited() {
             return false;
         }
@@ -165,10 +165,7 @@ impl Leader {
         if *is_confined && cgroup.as_ref().is_some_and(is_empty) {
             return true;
         }
-        match forks_before {
-            Some(count) => count.only_clients_forked_since().await,
-            None => false,
-        }
+        forks_before.is_some_and(ForkCount::only_clients_forked_since)
     }
 
     /// Sends `signal` to the leader's process group, if any of it is left.
@@ -224,15 +221,23 @@ impl Drop for Leader {
     }
 }
 
+/// Reaps a child that is about to exit and has started nothing.
+pub(super) fn reap_failed(pid: Pid, origin: &Origin) {
+    while waitpid(pid, None) == Err(Errno::EINTR) {}
+    if let Some(cgroup) = &origin.cgroup {
+        cgroup.remove();
+    }
+}
+
 /// Kills a child that has no [`Leader`].
-pub(super) fn kill_and_reap(pid: Pid, origin: &Origin) {
+fn kill_and_reap(pid: Pid, origin: &Origin) {
     kill(pid, origin);
     reap_later(pid);
 }
 
 /// Reaps a killed child on a thread of its own: it takes a moment to die, and stays a zombie until
 /// then.
-pub(super) fn reap_later(pid: Pid) {
+fn reap_later(pid: Pid) {
     let reaper = thread::Builder::new().name("reaper".to_owned());
     let spawned = reaper.spawn(move || while waitpid(pid, None) == Err(Errno::EINTR) {});
     if let Err(error) = spawned {

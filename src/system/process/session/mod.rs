@@ -1,8 +1,8 @@
 //! Client programs that lead a session: started, watched, signalled and reaped.
 //!
 //! ```text
-//! Program ── Setup ──▶ fork server ── PreExec, exec ──▶ ProcessSession
-//!                                      ExecStatus        Leader + Streams
+//! Program ── PreExec ── fork, set up, exec ──▶ ProcessSession
+//!                            ForkReport         Leader + Streams
 //!
 //! Leader:  running ──exit──▶ zombie ──reap()──▶ reaped
 //! ```
@@ -11,31 +11,28 @@
 //! its session id from being reused. A signal to the group before that reaches no other
 //! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
 //!
-//! `spawn` starts the process, `fork_server` forks it, `pre_exec` sets it up after the fork,
-//! `exec_image` is the program to execute, `exec_status` reports whether it was executed, `leader`
-//! owns the running process, `pidfd` wraps the kernel's process descriptors. `fork_message` encodes
-//! what the agent and its fork server exchange, `forked_pid` is memory that they share.
+//! `spawn` starts the process, `fork` forks it, `pre_exec` sets it up after the fork, `exec_image`
+//! is the program to execute, `fork_report` reports whether it was executed, `leader` owns the
+//! running process, `fork_count` counts forks, `pidfd` wraps the kernel's
+//! process descriptors.
 
 mod exec_image;
-mod exec_status;
-mod fork_message;
-mod fork_server;
-mod forked_pid;
+mod fork;
+mod fork_count;
+mod fork_report;
 mod leader;
 pub(in crate::system::process) mod pidfd;
 mod pre_exec;
 mod spawn;
 
-pub use fork_server::{COMMAND, run_fork_server, wait_for_fork};
 pub use leader::{Leader, PidPin};
+pub use pre_exec::EXEC_TIMEOUT;
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
 
 use nix::unistd::{Gid, Uid};
-use serde::{Deserialize, Serialize};
 use tokio::net::unix::pipe;
 
-use self::exec_status::EXEC_TIMEOUT;
 use crate::system::process::{
     cgroup::Cgroup,
     mount_namespace::MountNamespace,
@@ -43,33 +40,11 @@ use crate::system::process::{
 };
 
 /// The user and groups that a process runs as.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RawCredentials", into = "RawCredentials")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     pub uid: Uid,
     pub gid: Gid,
     pub groups: Vec<Gid>,
-}
-
-/// The uid, the gid and the further groups.
-#[derive(Serialize, Deserialize)]
-struct RawCredentials(u32, u32, Vec<u32>);
-
-impl From<Credentials> for RawCredentials {
-    fn from(Credentials { uid, gid, groups }: Credentials) -> Self {
-        let groups = groups.into_iter().map(Gid::as_raw).collect();
-        RawCredentials(uid.as_raw(), gid.as_raw(), groups)
-    }
-}
-
-impl From<RawCredentials> for Credentials {
-    fn from(RawCredentials(uid, gid, groups): RawCredentials) -> Self {
-        Credentials {
-            uid: Uid::from_raw(uid),
-            gid: Gid::from_raw(gid),
-            groups: groups.into_iter().map(Gid::from_raw).collect(),
-        }
-    }
 }
 
 /// The directory a program starts in.
@@ -125,19 +100,13 @@ pub enum StartError {
     /// The system has no process, descriptor or memory left.
     #[error("the system cannot start another process: {0}")]
     Exhausted(#[source] io::Error),
+    #[error("the program was killed before it was executed")]
+    Killed,
     /// The process was stopped, or its file system does not respond. It is killed.
     #[error("the program was not executed within {} s", EXEC_TIMEOUT.as_secs())]
     Timeout,
     #[error("{0}")]
     Other(#[from] io::Error),
-}
-
-/// Starts the fork server, while the system has room for it. If the system refuses, the agent forks
-/// programs itself.
-pub async fn start_fork_server() {
-    if let Err(error) = fork_server::start().await {
-        tracing::warn!(%error, "cannot start the fork server, programs start more slowly");
-    }
 }
 
 /// A running program.

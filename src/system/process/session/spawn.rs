@@ -1,25 +1,37 @@
 //! Starting the first process of a session.
 
 use std::{
+    cell::Cell,
     collections::BTreeMap,
+    ffi::{CString, NulError},
     fs::File,
-    io, iter,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    io,
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::ffi::OsStringExt,
+    },
+    time::Instant,
 };
 
 use nix::{
     libc,
     unistd::{self, Pid},
 };
-use tokio::net::unix::pipe;
+use tokio::{
+    net::unix::pipe,
+    runtime::{Handle, RuntimeFlavor},
+    sync::Semaphore,
+    time,
+};
 
 use super::{
     ProcessSession, Program, StartError, StdioMode, Streams, WorkingDirectory,
-    exec_image::{NulError, ProgramStrings},
-    exec_status::ExecStatus,
-    fork_server,
-    leader::Origin,
-    pre_exec::{Plan, Setup},
+    exec_image::ExecImage,
+    fork::{Memory, SuidDumpable, fork_and_wait},
+    fork_count::{ForkCount, count_fork},
+    fork_report::{ForkReport, Outcome},
+    leader::{Leader, Origin, reap_failed},
+    pre_exec::{EXEC_TIMEOUT, PreExec, to_fork_error, to_start_error},
 };
 use crate::system::process::{
     cgroup::Cgroup,
@@ -31,28 +43,71 @@ use crate::system::process::{
 /// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
 const PIPE_CAPACITY: i32 = 256 << 10;
 
+/// The most processes that are being set up at a time. Each blocks a thread, for up to
+/// [`EXEC_TIMEOUT`].
+const MAX_STARTS: usize = 64;
+static STARTS: Semaphore = Semaphore::const_new(MAX_STARTS);
+
+thread_local! {
+    /// The report of the processes that this thread forks.
+    static REPORT: Cell<Option<ForkReport>> = const { Cell::new(None) };
+}
+
 /// Starts a program, and waits until it is executed. When this fails, nothing runs.
-pub(super) async fn start(mut program: Program) -> Result<ProcessSession, StartError> {
+pub(super) async fn start(program: Program) -> Result<ProcessSession, StartError> {
+    let (streams, stdio) = open_streams(&program).await?;
+    let streams = streams.register()?;
+    // Never closed.
+    let permit = time::timeout(EXEC_TIMEOUT, STARTS.acquire()).await;
+    let _permit = permit.map_err(|_| StartError::Timeout)?;
+    let leader = run_blocking(|| start_leader(program, stdio))?;
+    Ok(ProcessSession { leader, streams })
+}
+
+/// Runs `work`, which may block, on this thread, while another one continues with the tasks of the
+/// runtime. This thread must not end before the process does, as a death signal is bound to the
+/// thread that forks: so the runtime keeps its threads.
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
+fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, StartError> {
+    let memory = memory_of(&program)?;
     let user = program.credentials.as_ref();
     let has_rights = user.is_none_or(|user| user.uid.is_root()) || program.can_gain_rights;
     let cgroup = program.cgroup.take();
-    let (streams, stdio) = open_streams(&program).await?;
-    let (exec_status, status) = ExecStatus::pipe().map_err(StartError::Exhausted)?;
-    let setup = set_up(program, stdio, status, cgroup.as_ref())?;
+    let setup = set_up(program, stdio, cgroup.as_ref())?;
+    let is_confined = setup.cgroup.is_some() && !has_rights;
     let origin = Origin {
-        is_confined: setup.cgroup.is_some() && !has_rights,
         cgroup,
-        forks_before: None,
+        is_confined,
+        forks_before: if is_confined { None } else { ForkCount::now() },
     };
-    // Dropping the leader kills the process.
-    let mut leader = fork_server::fork(setup, origin).await?;
-    // Meanwhile the process sets itself up.
-    let streams = streams.register()?;
-    if !exec_status.wait_for_exec().await? {
-        tracing::warn!("cannot move a process into its cgroup");
-        leader.set_unconfined();
+    let started_at = Instant::now();
+    let forked = count_fork(|| fork_and_wait(&setup, memory));
+    let is_late = started_at.elapsed() >= EXEC_TIMEOUT;
+    let pid = forked.map_err(to_fork_error)?;
+    let outcome = setup.report.outcome();
+    REPORT.set(Some(setup.report));
+    if let Outcome::Failed(code) = outcome {
+        reap_failed(pid, &origin);
+        return Err(to_start_error(code));
     }
-    Ok(ProcessSession { leader, streams })
+    // Dropping the leader kills the process.
+    let mut leader = Leader::new(pid, origin).map_err(StartError::Exhausted)?;
+    match outcome {
+        Outcome::Killed if is_late => return Err(StartError::Timeout),
+        Outcome::Killed => return Err(StartError::Killed),
+        Outcome::ExecutedOutsideCgroup => {
+            tracing::warn!("cannot move a process into its cgroup");
+            leader.set_unconfined();
+        }
+        Outcome::Executed | Outcome::Failed(_) => {}
+    }
+    Ok(leader)
 }
 
 /// The agent's ends of the standard streams.
@@ -134,45 +189,51 @@ fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader.into(), writer.into()))
 }
 
+/// Returns the use that the new process makes of the agent's memory.
+fn memory_of(program: &Program) -> Result<Memory, StartError> {
+    if program.credentials.is_none() {
+        return Ok(Memory::Shared);
+    }
+    SuidDumpable::of_system().memory().ok_or_else(|| {
+        let reason = "fs.suid_dumpable is neither 0 nor 2: that user could read the agent's memory";
+        StartError::Credentials(io::Error::other(reason))
+    })
+}
+
 fn set_up(
     program: Program,
     stdio: [OwnedFd; 3],
-    status: OwnedFd,
     cgroup: Option<&Cgroup>,
-) -> Result<Setup, StartError> {
+) -> Result<PreExec, StartError> {
+    let invalid = |_: NulError| io::Error::from(io::ErrorKind::InvalidInput);
     let (directory, falls_back_to_root) = match program.directory {
         WorkingDirectory::Required(path) => (path, false),
         WorkingDirectory::Preferred(path) => (path, true),
     };
+    let directory = CString::new(directory.into_os_string().into_vec());
     let variables: BTreeMap<_, _> = environment::plain()
         .into_iter()
         .chain(program.env)
         .collect();
-    let args = iter::once(program.command).chain(program.args);
-    let strings = ProgramStrings::new(directory.into(), args, variables);
-    let strings = strings.map_err(|error| {
-        let cause = io::ErrorKind::InvalidInput.into();
-        match error {
-            NulError::Directory => StartError::Directory(cause),
-            NulError::Program => StartError::Program(cause),
-        }
-    })?;
-    Ok(Setup {
-        strings,
+    let image = ExecImage::new(program.command, program.args, variables);
+    let report = REPORT.take().map_or_else(ForkReport::new, Ok);
+    let report = report.map_err(StartError::Exhausted)?;
+    report.reset();
+    Ok(PreExec {
+        image: image.map_err(|error| StartError::Program(invalid(error)))?,
+        directory: directory.map_err(|error| StartError::Directory(invalid(error)))?,
         stdio,
-        status,
         // If descriptors are exhausted, the start fails as well, with the error that fits.
         cgroup: cgroup.and_then(|cgroup| cgroup.directory().open().ok()),
         namespace: program.namespace,
-        plan: Plan {
-            parent: Pid::this().as_raw(),
-            has_terminal: matches!(program.stdio, StdioMode::Terminal(_)),
-            first_pipe: first_pipe(program.stdio),
-            credentials: program.credentials,
-            can_gain_rights: program.can_gain_rights,
-            falls_back_to_root,
-            open_files: open_files::inherited_limit(),
-        },
+        parent: Pid::this(),
+        has_terminal: matches!(program.stdio, StdioMode::Terminal(_)),
+        first_pipe: first_pipe(program.stdio),
+        user: program.credentials.map(Into::into),
+        can_gain_rights: program.can_gain_rights,
+        falls_back_to_root,
+        open_files: open_files::inherited_limit(),
+        report,
     })
 }
 
@@ -183,5 +244,52 @@ fn first_pipe(stdio: StdioMode) -> RawFd {
         // Standard input is the null device, which belongs to all programs.
         StdioMode::NoInput => libc::STDOUT_FILENO,
         StdioMode::Terminal(_) => libc::STDERR_FILENO + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::wait::{WaitStatus, waitpid};
+
+    use super::*;
+    use crate::system::process::session::Credentials;
+
+    fn program(command: &str, directory: &str) -> Program {
+        let is_root = unistd::geteuid().is_root();
+        let credentials = is_root.then(|| Credentials {
+            uid: 65534.into(),
+            gid: 65534.into(),
+            groups: vec![65534.into()],
+        });
+        Program {
+            command: command.to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            directory: WorkingDirectory::Required(directory.into()),
+            credentials,
+            stdio: StdioMode::NoInput,
+            cgroup: None,
+            namespace: None,
+            can_gain_rights: true,
+        }
+    }
+
+    #[test]
+    fn failed_start_is_reported_with_shared_and_with_copied_memory() {
+        for memory in [Memory::Shared, Memory::Copied] {
+            for (program, executed, exit_code) in [
+                (program("false", "/"), true, 1),
+                (program("true", "/"), true, 0),
+                (program("/no/such", "/"), false, 1),
+                (program("true", "/no/such"), false, 1),
+            ] {
+                let (_streams, stdio) = open_pipes(false).unwrap();
+                let setup = set_up(program, stdio, None).unwrap();
+                let pid = fork_and_wait(&setup, memory).unwrap();
+                let outcome = setup.report.outcome();
+                assert_eq!(outcome == Outcome::Executed, executed, "{outcome:?}");
+                assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, exit_code)));
+            }
+        }
     }
 }

@@ -86,7 +86,7 @@ pub async fn signal_tree(leader: Arc<Leader>, signal: Signal) -> io::Result<()> 
 /// Fails if `/proc` cannot be read; the leader's group and cgroup are killed even then.
 pub async fn kill_tree(leader: Arc<Leader>, mark: String) -> io::Result<bool> {
     // A scan takes longer than most programs.
-    if leader.has_left_nothing().await {
+    if leader.has_left_nothing() {
         return Ok(true);
     }
     let pinned = Leader::pin(&leader).map(|pin| (leader.clone(), pin));

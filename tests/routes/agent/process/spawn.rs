@@ -15,6 +15,7 @@ use tokio::process::Command;
 use crate::support::{
     agent::{Start, TestAgent},
     processes::{Process, is_alive, marked, naming, of_user, signal, status_field},
+    python::run,
     scripts::metric,
     spawned::{Output, decode, exec, exec_shell, executed, rest_of, shell, spawn},
     wait::{in_time, until},
@@ -289,6 +290,25 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
         path == Path::new("/dev/null") || path.to_string_lossy().starts_with("pipe:")
     };
     assert!(targets.iter().all(is_own), "{targets:?}");
+    // The memory of the agent, which it uses, is not accessible for its user.
+    stopping.kill().await.unwrap();
+    let read_own = "sleep 60 & cat /proc/$!/environ > /dev/null || exit 9; kill $!";
+    let script = format!("{read_own}; cat /proc/{stopped}/environ");
+    let mut reading = Command::new("setpriv");
+    reading.args([
+        format!("--reuid={}", user.uid),
+        format!("--regid={}", user.gid),
+    ]);
+    reading.args(["--clear-groups", "sh", "-c", &script]);
+    let read = run(&mut reading).await;
+    assert!(read.stdout.is_empty());
+    assert_eq!(read.status.code(), Some(1), "{read:?}");
+    let message = String::from_utf8(read.stderr).unwrap();
+    let is_over = !is_alive(stopped);
+    assert!(
+        message.contains("Permission denied") || is_over,
+        "{message}"
+    );
 
     let output = in_time("another program", exec_shell(&agent, "echo up")).await;
     assert_eq!(output.stdout, "up\n");
@@ -300,7 +320,86 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
         (!is_alive(stopped)).then_some(())
     })
     .await;
-    stopping.kill().await.unwrap();
+    agent.stop().await;
+}
+
+/// Programs without a slash are searched for in the `PATH` of the request, as shells do.
+#[tokio::test]
+async fn program_is_found_in_its_path_and_scripts_need_no_interpreter() {
+    let agent = agent().await;
+    let directories = [TempDir::new().unwrap(), TempDir::new().unwrap()];
+    let [first, second] = directories.each_ref().map(|directory| {
+        let path = directory.path();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap()
+    });
+    let install = |path: String, contents: &str, mode: u32| {
+        fs::write(&path, contents).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    install(format!("{first}/tool"), "echo not executable", 0o644);
+    install(format!("{first}/denied"), "echo not executable", 0o644);
+    install(format!("{second}/tool"), "echo \"$0 $# $1 $WORD\"", 0o755);
+    let body = |command: &str| {
+        let env = json!({"PATH": format!("/no/such:{first}:{second}"), "WORD": "word"});
+        json!({"command": command, "args": ["a b", "c"], "env": env})
+    };
+    let (_, response) = exec(&agent, body("tool")).await;
+    let expected = format!("{second}/tool 2 a b word\n");
+    assert_eq!(executed(&response).stdout, expected);
+    for (command, reason) in [
+        ("denied", "is not executable by that user"),
+        ("missing", "does not exist"),
+        ("/etc/passwd/tool", "path component that is not a directory"),
+        (&"n".repeat(256), "is longer than the limit of the system"),
+    ] {
+        let (status, response) = exec(&agent, body(command)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let text = response.to_string();
+        assert!(text.contains(reason), "{text}");
+    }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn program_is_a_child_of_the_agent_and_has_nothing_of_it() {
+    let agent = agent().await;
+    let line = "echo $PPID; read line || echo no input; ls /proc/self/fd; ulimit -c";
+    let own = exec_shell(&agent, line).await;
+    // The fourth descriptor is the directory that `ls` reads.
+    let expected = format!("{}\nno input\n0\n1\n2\n3\n0\n", agent.pid());
+    assert_eq!((own.stdout, own.exit_code), (expected, 0));
+    let read = async |path: &str| {
+        let body = json!({"command": "cat", "args": [path]});
+        executed(&exec(&agent, body).await.1)
+    };
+    let status = read("/proc/self/status").await.stdout;
+    let of_program = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.expect("a field").trim_matches([':', '\t']).to_owned()
+    };
+    for name in ["SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd"] {
+        assert_eq!(of_program(name), "0000000000000000", "{name}");
+    }
+    for name in ["Umask", "CapEff", "Groups"] {
+        let of_agent = status_field(agent.pid(), name);
+        assert_eq!(of_program(name).trim(), of_agent, "{name}");
+    }
+    // The timer of its start.
+    let timers = read("/proc/self/timers").await;
+    assert_eq!((timers.stdout.as_str(), timers.exit_code), ("", 0));
+    agent.stop().await;
+}
+
+/// By default an idle thread of the runtime ends after 10 s, and its programs with it.
+#[tokio::test]
+async fn program_outlives_the_idle_time_of_threads() {
+    let agent = agent().await;
+    // At once, so that some of the threads are idle afterwards.
+    let programs = (0..6).map(|_| exec_shell(&agent, "sleep 12; echo alive"));
+    for output in futures::future::join_all(programs).await {
+        assert_eq!(output.stdout, "alive\n");
+    }
     agent.stop().await;
 }
 
