@@ -3,6 +3,8 @@
 //! Dependencies point downwards: `routes` → domain → `system` or `store`; every module may import
 //! `api`. `tests/architecture` enforces this.
 
+#![cfg(feature = "program")]
+
 pub mod agent;
 pub mod api;
 pub mod backoff;
