@@ -61,13 +61,13 @@ impl Processes {
     ) -> Result<Execution, SpawnError> {
         let started_at = time::Instant::now();
         let deadline = deadline(&launch);
-        let id = ProcessId::generate();
-        let started = self.start(id, launch, StdioMode::NoInput, display).await?;
+        let started = self.start(launch, StdioMode::NoInput, display).await?;
         self.inner.update_metrics();
         let memory = self.inner.exec_memory.reserve_none();
         let sink = OutputSink::capture(self.inner.options.exec_output_bytes, memory);
         // Executed programs have no log that clients could read.
         let (_, log) = OutputSink::log(0);
+        let id = ProcessId::generate();
         let (process, output) = Process::new(id, started.mark, started.session, log);
         let cancel = self.inner.shutdown.token().child_token();
         let work = ExecWork {

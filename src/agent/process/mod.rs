@@ -216,8 +216,8 @@ impl Processes {
             false => StdioMode::Pipes,
         };
         let deadline = deadline(&request.launch);
+        let started = self.start(request.launch, stdio, display).await?;
         let id = ProcessId::generate();
-        let started = self.start(id, request.launch, stdio, display).await?;
         let (sink, log) = OutputSink::log(self.inner.options.log_bytes);
         let (process, output) = Process::new(id, started.mark, started.session, log);
         let process = Arc::new(process);
@@ -270,7 +270,6 @@ impl Processes {
 
     async fn start(
         &self,
-        id: ProcessId,
         launch: Launch,
         stdio: StdioMode,
         display: Option<DisplayAccess>,
@@ -290,7 +289,7 @@ impl Processes {
         }
         let mark = inner.run.new_mark();
         let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;
-        program.cgroup = inner.run.create_cgroup(&id.to_string());
+        program.cgroup = inner.run.new_cgroup();
         let session = ProcessSession::start(program).await?;
         Ok(StartedProcess {
             session,

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! mark    <name of the run>.<random>            secret: SIGKILL finds every process that has it
-//! cgroup  berth-<random>/<id of the process>    public: any user can read it in /proc
+//! cgroup  berth-<random>/<number>               public: any user can read it in /proc
 //! record  run/processes/<name of the run>       the path of the cgroup, in the state directory
 //! ```
 //!
@@ -72,20 +72,20 @@ impl AgentRun {
         })
     }
 
-    /// Returns a new mark for one process and everything it starts. It is not derived from the id
-    /// of the process, which other users can read: with the mark, they could delay its kill.
+    /// Returns a new mark for one process and everything it starts. Other users cannot read it:
+    /// with it, they could delay a kill.
     #[must_use]
     pub fn new_mark(&self) -> String {
         format!("{}.{}", self.name, Uuid::new_v4())
     }
 
-    /// Creates the cgroup for one process and everything it starts. Returns `None` if this run
-    /// uses no cgroups, or if the system allows no more of them.
+    /// Returns the cgroup for one process and everything it starts, or `None` if this run uses no
+    /// cgroups, or if the system allows no more of them.
     #[must_use]
-    pub fn create_cgroup(&self, process: &str) -> Option<Cgroup> {
-        let created = self.cgroup.as_ref()?.create_child(process);
+    pub fn new_cgroup(&self) -> Option<Cgroup> {
+        let created = self.cgroup.as_ref()?.child();
         created
-            .inspect_err(|error| tracing::warn!(%error, process, "cannot create a cgroup"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot create a cgroup"))
             .ok()
     }
 
@@ -101,8 +101,10 @@ impl AgentRun {
 
     /// Kills all remaining processes of this run. Returns whether none is left.
     pub async fn kill_all(&self) -> bool {
-        let cgroup = self.cgroup.as_ref();
-        let cgroup = cgroup.map(|cgroup| cgroup.directory().clone());
+        let cgroup = self.cgroup.as_ref().map(|cgroup| {
+            cgroup.close();
+            cgroup.directory().clone()
+        });
         kill_run(&self.record, self.name, cgroup).await
     }
 }

@@ -9,7 +9,7 @@
 //! ```text
 //! <cgroup of the agent>/              delegated: the agent may create children
 //!   berth-<random>/                   RunCgroup: one run of the agent
-//!     <process id>/                   Cgroup: one client process with all descendants
+//!     <number>/                       Cgroup: one client process with all descendants
 //! ```
 //!
 //! No controllers are enabled, so the rule that inner cgroups hold no processes does not apply:
@@ -20,15 +20,16 @@
 //! if no process was moved for some time: the kernel then waits for an RCU grace period. If the
 //! kernel refuses both, the process runs without a cgroup.
 //!
-//! The kernel removes a cgroup only if no process is in it. The directory of a client process is
-//! removed when its leader is reaped. If other processes are still in it, it is kept until they
-//! have ended, and removed when a later cgroup is created or when the agent stops.
+//! The kernel takes longer to create and to remove a cgroup than to start a process in it. So some
+//! are created ahead, and both is done by a task that runs after that of the client's request. The
+//! kernel removes a cgroup only if no process is in it: if one outlives the leader, the cgroup is
+//! kept, and removed with that of a later process or when the agent stops.
 
 use std::{
     collections::HashSet,
     ffi::{OsStr, OsString},
     fs::{self, DirBuilder, File, OpenOptions},
-    io,
+    io, mem,
     os::{
         fd::OwnedFd,
         unix::{ffi::OsStringExt, fs::DirBuilderExt},
@@ -36,7 +37,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -45,12 +46,15 @@ use nix::{
     sys::stat::Mode,
 };
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use uuid::Uuid;
 
 /// The start of the name of a [`RunCgroup`]; a UUID follows.
 const NAME_PREFIX: &str = "berth-";
 /// The mode of a [`RunCgroup`]: other users cannot list the processes of clients.
 const PRIVATE_DIRECTORY: u32 = 0o700;
+/// The number of cgroups that are created ahead.
+const SPARES: usize = 4;
 
 /// The directory of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +91,7 @@ impl CgroupDirectory {
     }
 
     /// Opens the directory, to start a process in it.
-    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+    fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         Ok(open(&self.0, flags, Mode::empty())?)
     }
@@ -181,8 +185,20 @@ impl CgroupDirectory {
 #[derive(Debug)]
 pub(super) struct RunCgroup {
     directory: CgroupDirectory,
-    /// Directories that could not be removed because processes were left in them.
+    /// The number of the next cgroup.
+    next: AtomicU64,
+    spares: Mutex<Vec<EmptyCgroup>>,
+    /// Directories to remove. Processes may be left in them.
     unremoved: Mutex<Vec<CgroupDirectory>>,
+    is_upkeep_due: AtomicBool,
+    is_closed: Mutex<bool>,
+}
+
+/// A cgroup in which no process was started.
+#[derive(Debug)]
+struct EmptyCgroup {
+    directory: CgroupDirectory,
+    descriptor: OwnedFd,
 }
 
 impl RunCgroup {
@@ -200,7 +216,11 @@ impl RunCgroup {
         }
         Ok(RunCgroup {
             directory,
+            next: AtomicU64::new(1),
+            spares: Mutex::default(),
             unremoved: Mutex::default(),
+            is_upkeep_due: AtomicBool::new(false),
+            is_closed: Mutex::new(false),
         })
     }
 
@@ -208,28 +228,79 @@ impl RunCgroup {
         &self.directory
     }
 
-    /// Creates the cgroup of one process, and removes those whose processes have ended since.
+    /// Returns the cgroup of one process.
     ///
     /// # Errors
     /// Fails if the system does not allow another cgroup.
-    pub(super) fn create_child(self: &Arc<Self>, process: &str) -> io::Result<Cgroup> {
-        self.unremoved
-            .lock()
-            .retain(|directory| directory.remove().is_err());
-        let directory = CgroupDirectory(self.directory.0.join(process));
-        fs::create_dir(&directory.0)?;
+    pub(super) fn child(self: &Arc<Self>) -> io::Result<Cgroup> {
+        let spare = self.spares.lock().pop();
+        let EmptyCgroup {
+            directory,
+            descriptor,
+        } = spare.map_or_else(|| self.create_empty(), Ok)?;
         Ok(Cgroup {
             directory,
+            descriptor: Some(descriptor),
             run: self.clone(),
             is_removed: AtomicBool::new(false),
         })
     }
+
+    fn create_empty(&self) -> io::Result<EmptyCgroup> {
+        let number = self.next.fetch_add(1, Relaxed).to_string();
+        let directory = CgroupDirectory(self.directory.0.join(number));
+        fs::create_dir(&directory.0)?;
+        let opened = directory.open().inspect_err(|_| {
+            let _ = directory.remove();
+        });
+        opened.map(|descriptor| EmptyCgroup {
+            directory,
+            descriptor,
+        })
+    }
+
+    /// Prevents that further cgroups are created ahead, so that this one can be removed.
+    pub(super) fn close(&self) {
+        *self.is_closed.lock() = true;
+    }
+
+    /// Removes a cgroup soon, or once the processes in it have ended.
+    fn remove_soon(self: &Arc<Self>, directory: CgroupDirectory) {
+        self.unremoved.lock().push(directory);
+        if self.is_upkeep_due.swap(true, Relaxed) {
+            return;
+        }
+        let run = self.clone();
+        match Handle::try_current() {
+            // Its calls take some ten microseconds.
+            Ok(runtime) => drop(runtime.spawn(async move { run.keep_up() })),
+            Err(_) => run.keep_up(),
+        }
+    }
+
+    /// Removes cgroups that are not needed any more, and creates others ahead.
+    fn keep_up(&self) {
+        let is_closed = self.is_closed.lock();
+        self.is_upkeep_due.store(false, Relaxed);
+        let mut unremoved = mem::take(&mut *self.unremoved.lock());
+        unremoved.retain(|directory| directory.remove().is_err());
+        self.unremoved.lock().append(&mut unremoved);
+        while !*is_closed && self.spares.lock().len() < SPARES {
+            // The start that needs one reports the error.
+            let Ok(spare) = self.create_empty() else {
+                return;
+            };
+            self.spares.lock().push(spare);
+        }
+    }
 }
 
-/// The cgroup of one client process and everything it starts.
+/// The cgroup of one client process and everything it starts. Dropping it removes it.
 #[derive(Debug)]
 pub struct Cgroup {
     directory: CgroupDirectory,
+    /// `None` once a process was started in it.
+    descriptor: Option<OwnedFd>,
     run: Arc<RunCgroup>,
     is_removed: AtomicBool,
 }
@@ -239,19 +310,15 @@ impl Cgroup {
         &self.directory
     }
 
-    /// Removes the cgroup, now or once the processes in it have ended. This may be repeated.
+    /// Returns the open directory, to start the first process in it.
+    pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
+        self.descriptor.take()
+    }
+
+    /// Removes the cgroup soon, or once the processes in it have ended. This may be repeated.
     pub(super) fn remove(&self) {
-        if self.is_removed.load(Ordering::Relaxed) {
-            return;
-        }
-        match self.directory.remove() {
-            Ok(()) => self.is_removed.store(true, Ordering::Relaxed),
-            Err(_) => {
-                let mut unremoved = self.run.unremoved.lock();
-                if !unremoved.contains(&self.directory) {
-                    unremoved.push(self.directory.clone());
-                }
-            }
+        if !self.is_removed.swap(true, Relaxed) {
+            self.run.remove_soon(self.directory.clone());
         }
     }
 }
@@ -309,136 +376,4 @@ fn unescape(field: &[u8]) -> OsString {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        process::{Child, Command},
-        thread,
-        time::{Duration, Instant},
-    };
-
-    use super::*;
-
-    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
-
-    fn directory_of(cgroups: &str, mounts: &str) -> Option<PathBuf> {
-        own_directory(cgroups, mounts.as_bytes())
-    }
-
-    #[test]
-    fn own_directory_is_below_the_mount_point() {
-        let mounts = "22 1 0:20 / /proc rw - proc proc rw\n\
-            30 23 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-            31 23 0:27 / /sys/fs/cgroup rw,nosuid shared:9 master:1 - cgroup2 cgroup2 rw\n";
-        let expected = Some(PathBuf::from("/sys/fs/cgroup/user.slice/a b.scope"));
-        assert_eq!(
-            directory_of("4:memory:/x\n0::/user.slice/a b.scope\n", mounts),
-            expected
-        );
-        assert_eq!(
-            directory_of("0::/\n", mounts),
-            Some("/sys/fs/cgroup/".into())
-        );
-        assert_eq!(directory_of("4:memory:/x\n", mounts), None);
-        assert_eq!(
-            directory_of("0::/\n", "22 1 0:20 / /proc rw - proc proc rw\n"),
-            None
-        );
-    }
-
-    #[test]
-    fn own_directory_considers_the_root_of_the_mount() {
-        let mounts = "31 23 0:27 /docker/7 /mnt/the\\040cgroups rw - cgroup2 cgroup2 rw\n";
-        let expected = Some(PathBuf::from("/mnt/the cgroups/init"));
-        assert_eq!(directory_of("0::/docker/7/init\n", mounts), expected);
-        assert_eq!(directory_of("0::/docker/8\n", mounts), None);
-        let outside = "31 23 0:27 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        assert_eq!(directory_of("0::/\n", outside), None);
-    }
-
-    #[test]
-    fn recorded_directory_has_the_name_of_a_run() {
-        let parent = tempfile::TempDir::new().unwrap();
-        let directory = CgroupDirectory::in_directory(parent.path());
-        assert_eq!(CgroupDirectory::recorded(directory.path()), None);
-        fs::create_dir(directory.path()).unwrap();
-        let recorded = CgroupDirectory::recorded(directory.path());
-        assert_eq!(recorded, Some(directory));
-        assert_eq!(CgroupDirectory::recorded(parent.path()), None);
-        assert_eq!(CgroupDirectory::recorded(Path::new("")), None);
-    }
-
-    /// Creates a cgroup. Returns `None` if no cgroup can be used and `BERTH_TEST_CGROUPS` allows
-    /// skipping the test.
-    #[expect(clippy::disallowed_methods, reason = "a setting of the tests")]
-    fn create() -> Option<Arc<RunCgroup>> {
-        match CgroupDirectory::new_for_run().and_then(RunCgroup::create) {
-            Ok(run) => Some(Arc::new(run)),
-            Err(error) => {
-                let setting = std::env::var_os("BERTH_TEST_CGROUPS");
-                assert!(
-                    setting.is_some_and(|value| value == "skip"),
-                    "no cgroup can be used: {error}; BERTH_TEST_CGROUPS=skip skips this test"
-                );
-                eprintln!("skipped: no cgroup can be used: {error}");
-                None
-            }
-        }
-    }
-
-    fn sleep_in(cgroup: &Cgroup) -> Child {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let procs = cgroup.directory.0.join("cgroup.procs");
-        fs::write(procs, child.id().to_string()).unwrap();
-        child
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
-    fn wait_until(condition: impl Fn() -> bool) {
-        let started_at = Instant::now();
-        while !condition() {
-            assert!(started_at.elapsed() < TEST_TIMEOUT, "timed out");
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
-    fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
-        let Some(run) = create() else { return };
-        let cgroup = run.create_child("one").unwrap();
-        assert!(!cgroup.directory.is_populated() && cgroup.directory.is_empty());
-        let mut child = sleep_in(&cgroup);
-        assert!(cgroup.directory.is_populated() && !cgroup.directory.is_empty());
-        assert_eq!(
-            run.directory.pids(),
-            HashSet::from([child.id().cast_signed()])
-        );
-        cgroup.directory.kill().unwrap();
-        assert_eq!(child.wait().unwrap().code(), None, "killed by a signal");
-        wait_until(|| !cgroup.directory.is_populated());
-        let path = cgroup.directory.0.clone();
-        // A process that may write to its cgroup can create further ones below it.
-        fs::create_dir(path.join("inner")).unwrap();
-        drop(cgroup);
-        assert!(!path.exists());
-        run.directory.remove().unwrap();
-        assert!(!run.directory.0.exists());
-    }
-
-    #[test]
-    #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
-    fn populated_cgroup_is_removed_once_its_processes_have_ended() {
-        let Some(run) = create() else { return };
-        let cgroup = run.create_child("one").unwrap();
-        let directory = cgroup.directory.clone();
-        let mut child = sleep_in(&cgroup);
-        drop(cgroup);
-        assert!(directory.is_populated());
-        child.kill().unwrap();
-        child.wait().unwrap();
-        wait_until(|| !directory.is_populated());
-        drop(run.create_child("two").unwrap());
-        assert!(!directory.0.exists());
-        run.directory.remove().unwrap();
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@
 use std::{
     ffi::{CStr, OsStr, OsString, c_char},
     os::unix::ffi::OsStrExt,
+    sync::LazyLock,
 };
 
 use tokio::process::Command;
@@ -45,8 +46,9 @@ fn is_helper(name: &OsStr) -> bool {
 
 /// Returns the part of our environment that third-party programs may see: search path, language
 /// and time zone. The rest may hold secrets.
-pub(in crate::system) fn plain() -> Vec<(OsString, OsString)> {
-    select(is_plain)
+pub(in crate::system) fn plain() -> &'static [(OsString, OsString)] {
+    static PLAIN: LazyLock<Vec<(OsString, OsString)>> = LazyLock::new(|| select(is_plain));
+    &PLAIN
 }
 
 #[expect(
@@ -75,7 +77,7 @@ pub enum Inherited {
 impl Inherited {
     fn variables(self) -> Vec<(OsString, OsString)> {
         match self {
-            Inherited::Plain => select(is_plain),
+            Inherited::Plain => plain().to_vec(),
             Inherited::Helper => select(is_helper),
         }
     }

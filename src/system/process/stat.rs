@@ -1,17 +1,20 @@
-//! `/proc/<pid>/stat`, the kernel's data about one process or thread, and the number of forks in
-//! `/proc/stat`.
+//! `/proc/<pid>/stat`, the kernel's data about one process or thread, the number of forks in
+//! `/proc/stat`, and the last pid in `/proc/loadavg`.
 
 use std::{
     fs::{self, DirEntry, File},
     io::Read,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::Path,
+    sync::LazyLock,
 };
 
 use nix::unistd::Uid;
 
 /// The flag of kernel threads, `PF_KTHREAD` in the kernel's `sched.h`.
 const KERNEL_THREAD: i64 = 0x0020_0000;
+/// The flag of processes that have executed no program since their fork, `PF_FORKNOEXEC`.
+const NOT_EXECUTED: i64 = 0x40;
 /// Longer than any line, which has about fifty numbers and a name.
 const MAX_LINE: usize = 2048;
 
@@ -22,6 +25,16 @@ pub(super) fn fork_count() -> Option<u64> {
         .lines()
         .find_map(|line| line.strip_prefix("processes "));
     count?.parse().ok()
+}
+
+/// Returns the pid that was given last to a process or a thread of this PID namespace. The kernel
+/// gives them in ascending order, until it starts again from the lowest free one.
+pub(super) fn last_pid() -> Option<u32> {
+    static AVERAGES: LazyLock<Option<File>> = LazyLock::new(|| File::open("/proc/loadavg").ok());
+    let mut line = [0; MAX_LINE];
+    let length = AVERAGES.as_ref()?.read_at(&mut line, 0).ok()?;
+    let line = str::from_utf8(&line[..length]).ok()?;
+    line.split_ascii_whitespace().next_back()?.parse().ok()
 }
 
 /// The fields of one `stat` line that are used here.
@@ -35,6 +48,9 @@ pub struct ProcStat {
     /// 0 if its leader is outside the PID namespace, as after `docker exec`.
     pub session: i32,
     pub is_kernel_thread: bool,
+    /// Whether it has executed a program, and does not run on that of its parent. A zombie has this
+    /// mark as well.
+    pub has_executed: bool,
     /// Start time in clock ticks since boot. Together with the pid it identifies a process.
     pub start_ticks: u64,
     /// CPU time in clock ticks, including that of reaped children.
@@ -75,6 +91,7 @@ impl ProcStat {
             group: i32::try_from(signed(5)?).ok()?,
             session: i32::try_from(signed(6)?).ok()?,
             is_kernel_thread: signed(9)? & KERNEL_THREAD != 0,
+            has_executed: signed(9)? & NOT_EXECUTED == 0,
             cpu_ticks: unsigned(14)? + unsigned(15)? + unsigned(16)? + unsigned(17)?,
             start_ticks: unsigned(22)?,
             resident_pages: unsigned(24)?,

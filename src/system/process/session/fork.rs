@@ -14,10 +14,7 @@ use std::{
     ffi::{c_long, c_void},
     fs::File,
     mem,
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::{fd::AsRawFd, unix::fs::FileExt},
     sync::LazyLock,
 };
 
@@ -28,9 +25,10 @@ use nix::{
     unistd::Pid,
 };
 
-use super::pre_exec::PreExec;
+use super::pre_exec::{ForkedBy, PreExec};
 
-/// The flag of the kernel. The constant of the C library's bindings is too narrow for it.
+/// Flags of the kernel. The constants of the C library's bindings are too narrow for them.
+const CLONE_CLEAR_SIGHAND: u64 = 0x1_0000_0000;
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// The use that a new process makes of the memory of the agent.
@@ -96,36 +94,36 @@ pub(super) fn fork_and_wait(setup: &PreExec, memory: Memory) -> nix::Result<Pid>
     if memory == Memory::Shared && cfg!(target_arch = "x86_64") {
         flags |= libc::CLONE_VM;
     }
-    let into_cgroup = setup.cgroup.as_ref();
-    let forked = match into_cgroup.map(|cgroup| fork_into(cgroup, flags, setup)) {
-        Some(Ok(forked)) => Ok(forked),
-        // Kernels before 5.7, and container engines that do not permit `clone3`.
-        Some(Err(_)) | None => fork_outside_cgroup(flags, setup),
-    };
+    // Kernels before 5.7, and container engines that do not permit `clone3`.
+    let forked = clone3(flags, setup).or_else(|_| clone(flags, setup));
     // Never fails with a mask of the system.
     let _ = mask.thread_set_mask();
     forked
 }
 
-/// Forks a process in its cgroup. One that moves itself may wait 15 ms for the kernel.
-fn fork_into(cgroup: &OwnedFd, flags: i32, setup: &PreExec) -> nix::Result<Pid> {
+/// Forks a process in its cgroup, without handlers of signals. One that moves into its cgroup by
+/// itself may wait 15 ms for the kernel.
+fn clone3(flags: i32, setup: &PreExec) -> nix::Result<Pid> {
     // SAFETY: all zeros is a valid value of this plain struct.
     let mut arguments: clone_args = unsafe { mem::zeroed() };
-    arguments.flags = u64::from(flags.cast_unsigned()) | CLONE_INTO_CGROUP;
+    arguments.flags = u64::from(flags.cast_unsigned()) | CLONE_CLEAR_SIGHAND;
     arguments.exit_signal = u64::from(libc::SIGCHLD.cast_unsigned());
-    arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    if let Some(cgroup) = &setup.cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::from(cgroup.as_raw_fd().cast_unsigned());
+    }
     let arguments = [&raw const arguments as usize, size_of::<clone_args>()];
     // SAFETY: this thread waits while the function runs, which changes nothing in this memory but
     // the report and what it alone uses. The struct outlives the call.
-    to_pid(unsafe { fork_and_run(libc::SYS_clone3, arguments, exec_in_cgroup, setup) })
+    to_pid(unsafe { fork_and_run(libc::SYS_clone3, arguments, exec_after_clone3, setup) })
 }
 
-fn fork_outside_cgroup(flags: i32, setup: &PreExec) -> nix::Result<Pid> {
+fn clone(flags: i32, setup: &PreExec) -> nix::Result<Pid> {
     let flags = (flags | libc::SIGCHLD).cast_unsigned() as usize;
     let same_stack = 0;
     let arguments = [flags, same_stack];
-    // SAFETY: as in `fork_into`, without a struct.
-    to_pid(unsafe { fork_and_run(libc::SYS_clone, arguments, exec_outside_cgroup, setup) })
+    // SAFETY: as in `clone3`, without a struct.
+    to_pid(unsafe { fork_and_run(libc::SYS_clone, arguments, exec_after_clone, setup) })
 }
 
 /// Converts the result of a system call: a pid, or a negative `errno`.
@@ -137,16 +135,16 @@ fn to_pid(result: c_long) -> nix::Result<Pid> {
     }
 }
 
-/// The first function of a new process in its cgroup.
-extern "C" fn exec_in_cgroup(setup: *const c_void) -> ! {
+/// The first function of a process that [`clone3`] has forked.
+extern "C" fn exec_after_clone3(setup: *const c_void) -> ! {
     // SAFETY: `fork_and_run` passes its setup, which lives longer than this function runs.
-    unsafe { &*setup.cast::<PreExec>() }.exec(true)
+    unsafe { &*setup.cast::<PreExec>() }.exec(ForkedBy::Clone3)
 }
 
-/// The first function of a new process that is not in its cgroup, if it has one.
-extern "C" fn exec_outside_cgroup(setup: *const c_void) -> ! {
-    // SAFETY: as in `exec_in_cgroup`.
-    unsafe { &*setup.cast::<PreExec>() }.exec(false)
+/// The first function of a process that [`clone`] has forked.
+extern "C" fn exec_after_clone(setup: *const c_void) -> ! {
+    // SAFETY: as in `exec_after_clone3`.
+    unsafe { &*setup.cast::<PreExec>() }.exec(ForkedBy::Clone)
 }
 
 /// Makes a system call that forks, after which the new process runs a function. It uses the stack

@@ -1,8 +1,15 @@
 //! Whether anything was started on the machine but programs of clients.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
 
-use crate::system::process::stat::fork_count;
+use crate::system::process::stat::last_pid;
+
+/// The time in which the kernel does not give all pids, even if there are few. For a program that
+/// takes longer, a scan of all processes makes no difference.
+const PID_REUSE: Duration = Duration::from_secs(1);
 
 /// The number of forks for programs of clients, with those in progress.
 static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -20,21 +27,25 @@ pub(super) fn count_fork<T, E>(fork: impl FnOnce() -> Result<T, E>) -> Result<T,
     forked
 }
 
-/// The number of forks at one time.
+/// The forks of the machine before a program was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ForkCount {
-    of_machine: u64,
-    /// The part of them for programs of clients, and further ones that are in progress.
+    counted_at: Instant,
+    /// Each fork advances it by at least one.
+    last_pid: u32,
+    /// The forks for programs of clients until then, and further ones that are in progress.
     of_clients: u64,
 }
 
 impl ForkCount {
     /// Returns `None` if the system does not provide it.
     pub(super) fn now() -> Option<Self> {
+        let counted_at = Instant::now();
         // A fork in between counts as one of something else, never the other way round.
-        let of_machine = fork_count()?;
+        let last_pid = last_pid()?;
         Some(ForkCount {
-            of_machine,
+            counted_at,
+            last_pid,
             of_clients: STARTED.load(SeqCst),
         })
     }
@@ -44,13 +55,14 @@ impl ForkCount {
     pub(super) fn only_clients_forked_since(self) -> bool {
         // In this order for the same reason.
         let of_clients = FORKED.load(SeqCst);
-        fork_count().is_some_and(|of_machine| self.is_explained_by(of_clients, of_machine))
+        last_pid().is_some_and(|last_pid| self.is_explained_by(of_clients, last_pid))
+            && self.counted_at.elapsed() < PID_REUSE
     }
 
-    /// Whether all forks of the machine since are those of clients.
-    fn is_explained_by(self, of_clients: u64, of_machine: u64) -> bool {
-        let of_clients = of_clients.checked_sub(self.of_clients);
-        of_clients.is_some() && of_clients == of_machine.checked_sub(self.of_machine)
+    /// Whether all pids that were given since are those of clients.
+    fn is_explained_by(self, of_clients: u64, last_pid: u32) -> bool {
+        let pids = last_pid.checked_sub(self.last_pid).map(u64::from);
+        pids.is_some() && pids == of_clients.checked_sub(self.of_clients)
     }
 }
 
@@ -61,10 +73,11 @@ mod tests {
     #[test]
     fn fork_of_another_process_is_noticed_beside_programs_of_clients() {
         let before = ForkCount {
-            of_machine: 100,
+            counted_at: Instant::now(),
+            last_pid: 100,
             of_clients: 7,
         };
-        for (of_clients, of_machine, expected) in [
+        for (of_clients, last_pid, expected) in [
             (7, 100, true),
             (9, 102, true),
             (7, 101, false),
@@ -72,12 +85,12 @@ mod tests {
             // In progress: forked and not counted yet, or before and not since.
             (8, 102, false),
             (6, 100, false),
-            // No counts of this machine.
+            // The kernel has started again from the lowest pid.
             (6, 99, false),
             (9, 50, false),
         ] {
-            let is_explained = before.is_explained_by(of_clients, of_machine);
-            assert_eq!(is_explained, expected, "{of_clients} of {of_machine}");
+            let is_explained = before.is_explained_by(of_clients, last_pid);
+            assert_eq!(is_explained, expected, "{of_clients} until {last_pid}");
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct ForkReport(MmapRaw);
 /// The outcome of a start, when the new process does not use the agent's memory any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The program was executed in its cgroup, if it has one, or killed while it was.
+    /// The program was executed in its cgroup, if it has one, or killed shortly before it was.
     Executed,
     ExecutedOutsideCgroup,
     /// The process was killed before.

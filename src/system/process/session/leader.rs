@@ -21,7 +21,10 @@ use parking_lot::Mutex;
 use tokio::io::{Interest, unix::AsyncFd};
 
 use super::{fork_count::ForkCount, pidfd};
-use crate::system::process::cgroup::{Cgroup, CgroupDirectory};
+use crate::system::process::{
+    cgroup::{Cgroup, CgroupDirectory},
+    stat::ProcStat,
+};
 
 /// Added to the signal number in the exit code of a process that a signal ended, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
@@ -151,6 +154,13 @@ impl Leader {
         pidfd.is_none_or(|pidfd| !matches!(pidfd::wait(pidfd.get_ref(), options), Ok(None)))
     }
 
+    /// Whether the leader has exited without having executed a program, although it was about to:
+    /// while it searches for its program, and while a slow file system provides that.
+    pub(super) fn was_killed_before_exec(&self) -> bool {
+        let stat = || ProcStat::of(self.pid.as_raw());
+        self.has_exited() && stat().is_some_and(|stat| !stat.has_executed)
+    }
+
     /// Whether the leader has exited and it is certain that it has left no process behind.
     pub(in crate::system::process) fn has_left_nothing(&self) -> bool {
         if !self.has_exited() {
@@ -223,7 +233,7 @@ impl Drop for Leader {
 
 /// Reaps a child that is about to exit and has started nothing.
 pub(super) fn reap_failed(pid: Pid, origin: &Origin) {
-    while waitpid(pid, None) == Err(Errno::EINTR) {}
+    wait_for(pid);
     if let Some(cgroup) = &origin.cgroup {
         cgroup.remove();
     }
@@ -239,10 +249,15 @@ fn kill_and_reap(pid: Pid, origin: &Origin) {
 /// then.
 fn reap_later(pid: Pid) {
     let reaper = thread::Builder::new().name("reaper".to_owned());
-    let spawned = reaper.spawn(move || while waitpid(pid, None) == Err(Errno::EINTR) {});
+    let spawned = reaper.spawn(move || wait_for(pid));
     if let Err(error) = spawned {
         tracing::warn!(%error, %pid, "cannot reap a killed process");
     }
+}
+
+/// Waits until a child has exited, and reaps it.
+fn wait_for(pid: Pid) {
+    while waitpid(pid, None) == Err(Errno::EINTR) {}
 }
 
 /// Waits until a child has exited, without reaping it.

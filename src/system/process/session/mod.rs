@@ -11,11 +11,12 @@
 //! its session id from being reused. A signal to the group before that reaches no other
 //! process. A [`PidPin`] holds this state while a kill or a scan uses the pid.
 //!
-//! `spawn` starts the process, `fork` forks it, `pre_exec` sets it up after the fork, `exec_image`
-//! is the program to execute, `fork_report` reports whether it was executed, `leader` owns the
-//! running process, `fork_count` counts forks, `pidfd` wraps the kernel's
-//! process descriptors.
+//! `spawn` starts the process, `fork` forks it, `pre_exec` sets it up after the fork,
+//! `dispositions` resets signals, `exec_image` is the program to execute, `fork_report` reports
+//! whether it was executed, `leader` owns the running process, `fork_count` counts forks, `pidfd`
+//! wraps the kernel's process descriptors.
 
+mod dispositions;
 mod exec_image;
 mod fork;
 mod fork_count;

@@ -32,7 +32,12 @@ use nix::{
     unistd::{self, Gid, Pid},
 };
 
-use super::{Credentials, StartError, exec_image::ExecImage, fork_report::ForkReport};
+use super::{
+    Credentials, StartError,
+    dispositions::{all_signals, reset_signal},
+    exec_image::ExecImage,
+    fork_report::ForkReport,
+};
 use crate::system::process::mount_namespace::MountNamespace;
 
 /// Time for a new process to execute its program. The user that it runs as may stop it before.
@@ -120,6 +125,14 @@ impl NewUser {
     }
 }
 
+/// The system call that has forked a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ForkedBy {
+    /// The process is in its cgroup, if it has one, and has no handlers of signals.
+    Clone3,
+    Clone,
+}
+
 /// The program and the setup of one new process.
 pub(super) struct PreExec {
     pub(super) image: ExecImage,
@@ -142,14 +155,15 @@ pub(super) struct PreExec {
     pub(super) falls_back_to_root: bool,
     /// The limit on open files from before the agent raised its own.
     pub(super) open_files: Option<(libc::rlim_t, libc::rlim_t)>,
+    /// The signals that the program would ignore, as the agent does.
+    pub(super) ignored_signals: &'static [i32],
     pub(super) report: ForkReport,
 }
 
 impl PreExec {
-    /// Runs all steps and executes the program. Reports a failure and exits. `is_in_cgroup` means
-    /// that the process is in its cgroup already.
-    pub(super) fn exec(&self, is_in_cgroup: bool) -> ! {
-        let code = match self.set_up(is_in_cgroup) {
+    /// Runs all steps and executes the program. Reports a failure and exits.
+    pub(super) fn exec(&self, forked_by: ForkedBy) -> ! {
+        let code = match self.set_up(forked_by) {
             Ok(is_in_cgroup) => {
                 self.report.set_executing(is_in_cgroup);
                 self.image.exec() as i32
@@ -162,14 +176,14 @@ impl PreExec {
     }
 
     /// Returns whether the process is in its cgroup.
-    fn set_up(&self, is_in_cgroup: bool) -> Result<bool, i32> {
+    fn set_up(&self, forked_by: ForkedBy) -> Result<bool, i32> {
         kill_at_timeout().map_err(|errno| match errno {
             // Without a step, an exhausted resource.
             Errno::EAGAIN => Errno::EAGAIN as i32,
             _ => Step::Session.failed()(errno),
         })?;
         // Before the change of the user, because it needs the rights of the agent's.
-        let is_in_cgroup = is_in_cgroup || self.enter_cgroup();
+        let is_in_cgroup = forked_by == ForkedBy::Clone3 || self.enter_cgroup();
         self.connect_streams().map_err(Step::Session.failed())?;
         if let Some(namespace) = &self.namespace {
             namespace.enter().map_err(Step::Namespace.failed())?;
@@ -179,6 +193,10 @@ impl PreExec {
             && self.user.is_some()
         {
             return Err(Step::Session.failed()(errno));
+        }
+        match forked_by {
+            ForkedBy::Clone3 => self.ignored_signals.iter().copied().for_each(reset_signal),
+            ForkedBy::Clone => all_signals().for_each(reset_signal),
         }
         self.start_session().map_err(Step::Session.failed())?;
         set_oom_score();
@@ -225,7 +243,6 @@ impl PreExec {
     }
 
     fn start_session(&self) -> nix::Result<()> {
-        reset_dispositions();
         unistd::setsid()?;
         if self.has_terminal {
             // SAFETY: descriptor 0 is the terminal, and the call accesses no memory.
@@ -264,31 +281,6 @@ impl PreExec {
 
 fn unblock_signals() -> nix::Result<()> {
     signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-}
-
-/// Sets all signals to their default actions, if they allow that. The program would ignore those
-/// that the agent ignores.
-fn reset_dispositions() {
-    for number in 1..=libc::SIGRTMAX() {
-        reset_disposition(number);
-    }
-}
-
-/// Makes the system call directly: the C library refuses to change the signals it reserves for
-/// itself, and its `posix_spawn` starts programs (the agent may be one) with these ignored.
-fn reset_disposition(number: i32) {
-    // In the kernel's struct, no handler, no flags and an empty mask are all zeros.
-    let default = [0_u64; 4];
-    // SAFETY: the kernel reads a struct not longer than the array and writes nothing.
-    unsafe {
-        libc::syscall(
-            libc::SYS_rt_sigaction,
-            number,
-            default.as_ptr(),
-            std::ptr::null_mut::<u64>(),
-            size_of::<u64>(),
-        );
-    }
 }
 
 /// Closes all descriptors but the standard streams, among them those that the agent itself

@@ -26,6 +26,7 @@ use tokio::{
 
 use super::{
     ProcessSession, Program, StartError, StdioMode, Streams, WorkingDirectory,
+    dispositions::ignored_signals,
     exec_image::ExecImage,
     fork::{Memory, SuidDumpable, fork_and_wait},
     fork_count::{ForkCount, count_fork},
@@ -78,8 +79,9 @@ fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, Sta
     let memory = memory_of(&program)?;
     let user = program.credentials.as_ref();
     let has_rights = user.is_none_or(|user| user.uid.is_root()) || program.can_gain_rights;
-    let cgroup = program.cgroup.take();
-    let setup = set_up(program, stdio, cgroup.as_ref())?;
+    let mut cgroup = program.cgroup.take();
+    let descriptor = cgroup.as_mut().and_then(Cgroup::take_descriptor);
+    let setup = set_up(program, stdio, descriptor)?;
     let is_confined = setup.cgroup.is_some() && !has_rights;
     let origin = Origin {
         cgroup,
@@ -98,14 +100,15 @@ fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, Sta
     }
     // Dropping the leader kills the process.
     let mut leader = Leader::new(pid, origin).map_err(StartError::Exhausted)?;
-    match outcome {
-        Outcome::Killed if is_late => return Err(StartError::Timeout),
-        Outcome::Killed => return Err(StartError::Killed),
-        Outcome::ExecutedOutsideCgroup => {
-            tracing::warn!("cannot move a process into its cgroup");
-            leader.set_unconfined();
-        }
-        Outcome::Executed | Outcome::Failed(_) => {}
+    if outcome == Outcome::Killed || leader.was_killed_before_exec() {
+        return Err(match is_late {
+            true => StartError::Timeout,
+            false => StartError::Killed,
+        });
+    }
+    if outcome == Outcome::ExecutedOutsideCgroup {
+        tracing::warn!("cannot move a process into its cgroup");
+        leader.set_unconfined();
     }
     Ok(leader)
 }
@@ -203,28 +206,27 @@ fn memory_of(program: &Program) -> Result<Memory, StartError> {
 fn set_up(
     program: Program,
     stdio: [OwnedFd; 3],
-    cgroup: Option<&Cgroup>,
+    cgroup: Option<OwnedFd>,
 ) -> Result<PreExec, StartError> {
     let invalid = |_: NulError| io::Error::from(io::ErrorKind::InvalidInput);
     let (directory, falls_back_to_root) = match program.directory {
         WorkingDirectory::Required(path) => (path, false),
         WorkingDirectory::Preferred(path) => (path, true),
     };
-    let directory = CString::new(directory.into_os_string().into_vec());
-    let variables: BTreeMap<_, _> = environment::plain()
-        .into_iter()
-        .chain(program.env)
-        .collect();
-    let image = ExecImage::new(program.command, program.args, variables);
+    let directory = CString::new(directory.into_os_string().into_vec())
+        .map_err(|error| StartError::Directory(invalid(error)))?;
+    let plain = environment::plain().iter().cloned();
+    let variables: BTreeMap<_, _> = plain.chain(program.env).collect();
+    let image = ExecImage::new(program.command, program.args, variables)
+        .map_err(|error| StartError::Program(invalid(error)))?;
     let report = REPORT.take().map_or_else(ForkReport::new, Ok);
     let report = report.map_err(StartError::Exhausted)?;
     report.reset();
     Ok(PreExec {
-        image: image.map_err(|error| StartError::Program(invalid(error)))?,
-        directory: directory.map_err(|error| StartError::Directory(invalid(error)))?,
+        image,
+        directory,
         stdio,
-        // If descriptors are exhausted, the start fails as well, with the error that fits.
-        cgroup: cgroup.and_then(|cgroup| cgroup.directory().open().ok()),
+        cgroup,
         namespace: program.namespace,
         parent: Pid::this(),
         has_terminal: matches!(program.stdio, StdioMode::Terminal(_)),
@@ -233,6 +235,7 @@ fn set_up(
         can_gain_rights: program.can_gain_rights,
         falls_back_to_root,
         open_files: open_files::inherited_limit(),
+        ignored_signals: ignored_signals(),
         report,
     })
 }
@@ -252,9 +255,9 @@ mod tests {
     use nix::sys::wait::{WaitStatus, waitpid};
 
     use super::*;
-    use crate::system::process::session::Credentials;
+    use crate::system::process::session::{Credentials, tests::program};
 
-    fn program(command: &str, directory: &str) -> Program {
+    fn program_in(directory: &str, command: &str) -> Program {
         let is_root = unistd::geteuid().is_root();
         let credentials = is_root.then(|| Credentials {
             uid: 65534.into(),
@@ -262,15 +265,9 @@ mod tests {
             groups: vec![65534.into()],
         });
         Program {
-            command: command.to_owned(),
-            args: Vec::new(),
-            env: Vec::new(),
             directory: WorkingDirectory::Required(directory.into()),
             credentials,
-            stdio: StdioMode::NoInput,
-            cgroup: None,
-            namespace: None,
-            can_gain_rights: true,
+            ..program(command)
         }
     }
 
@@ -278,10 +275,10 @@ mod tests {
     fn failed_start_is_reported_with_shared_and_with_copied_memory() {
         for memory in [Memory::Shared, Memory::Copied] {
             for (program, executed, exit_code) in [
-                (program("false", "/"), true, 1),
-                (program("true", "/"), true, 0),
-                (program("/no/such", "/"), false, 1),
-                (program("true", "/no/such"), false, 1),
+                (program_in("/", "false"), true, 1),
+                (program_in("/", "true"), true, 0),
+                (program_in("/", "/no/such"), false, 1),
+                (program_in("/no/such", "true"), false, 1),
             ] {
                 let (_streams, stdio) = open_pipes(false).unwrap();
                 let setup = set_up(program, stdio, None).unwrap();

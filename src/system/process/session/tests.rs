@@ -9,10 +9,11 @@ use super::*;
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-async fn start(command: &str, args: &[&str]) -> ProcessSession {
-    let program = Program {
+/// Returns a program without arguments.
+pub(super) fn program(command: &str) -> Program {
+    Program {
         command: command.to_owned(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        args: Vec::new(),
         env: Vec::new(),
         directory: WorkingDirectory::Preferred("/".into()),
         credentials: None,
@@ -20,6 +21,13 @@ async fn start(command: &str, args: &[&str]) -> ProcessSession {
         cgroup: None,
         namespace: None,
         can_gain_rights: true,
+    }
+}
+
+async fn start(command: &str, args: &[&str]) -> ProcessSession {
+    let program = Program {
+        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+        ..program(command)
     };
     ProcessSession::start(program).await.unwrap()
 }

@@ -1,6 +1,6 @@
 //! Client processes in cgroups. Systems that allow none need `BERTH_TEST_CGROUPS=skip`.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{collections::HashSet, fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::json;
 
@@ -39,6 +39,15 @@ async fn process_with_daemon(agent: &TestAgent) -> (Spawned<'_>, u32) {
     (process, daemon)
 }
 
+/// Returns the number of the cgroup that a file like `/proc/<pid>/cgroup` names, below that of the
+/// run.
+fn number_of(cgroups: &str, run: &Path) -> String {
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
+    let (parent, number) = path.and_then(|path| path.rsplit_once('/')).unwrap();
+    assert_eq!(Path::new(parent).file_name(), run.file_name(), "{cgroups}");
+    number.to_owned()
+}
+
 async fn until_removed(path: &Path) {
     until("the removal of the cgroup", async || {
         (!path.exists()).then_some(())
@@ -54,6 +63,7 @@ async fn process_starts_in_its_own_cgroup() {
     };
     let mode = fs::metadata(&directory).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
+    let mut numbers = HashSet::new();
     for body in [
         json!({}),
         json!({"allocate_tty": true}),
@@ -65,12 +75,9 @@ async fn process_starts_in_its_own_cgroup() {
             .unwrap()
             .extend(body.as_object().unwrap().clone());
         let process = spawn(&agent, launch).await;
-        let output = process.output().await.stdout;
-        let path = output.lines().find_map(|line| line.strip_prefix("0::"));
-        let path = path.unwrap_or_else(|| panic!("no cgroup in {output}"));
-        let run = directory.file_name().unwrap().to_str().unwrap();
-        assert!(path.ends_with(&format!("/{run}/{}", process.id)), "{path}");
-        until_removed(&directory.join(&process.id)).await;
+        let number = number_of(&process.output().await.stdout, &directory);
+        until_removed(&directory.join(&number)).await;
+        assert!(numbers.insert(number), "each has one of its own");
     }
     agent.stop().await;
     assert!(!directory.exists());
@@ -83,9 +90,10 @@ async fn kill_ends_a_daemon_that_cleared_its_environment() {
         return agent.stop().await;
     };
     let (process, daemon) = process_with_daemon(&agent).await;
+    let cgroups = fs::read_to_string(format!("/proc/{daemon}/cgroup")).unwrap();
     process.kill("KILL").await;
     assert!(!is_alive(daemon), "the response comes after its end");
-    until_removed(&directory.join(&process.id)).await;
+    until_removed(&directory.join(number_of(&cgroups, &directory))).await;
     agent.stop().await;
 }
 
@@ -110,19 +118,14 @@ async fn exec_ends_a_daemon_that_cleared_its_environment() {
     let Some(directory) = directory_of(&agent) else {
         return agent.stop().await;
     };
-    let line = format!("{START_DAEMON}; exit 6");
+    let line = format!("cat /proc/self/cgroup; {START_DAEMON}; exit 6");
     let (_, response) = exec(&agent, json!({"command": "sh", "args": ["-c", line]})).await;
     let output = executed(&response);
     assert_eq!(output.exit_code, 6);
     assert_eq!(response["output_open"], false, "{response}");
     let daemon = output.stdout.lines().find_map(|line| line.parse().ok());
     assert!(!is_alive(daemon.expect("the pid of the daemon")));
-    until("the removal of the cgroup", async || {
-        let mut entries = fs::read_dir(&directory).unwrap().flatten();
-        let has_children = entries.any(|entry| entry.path().is_dir());
-        (!has_children).then_some(())
-    })
-    .await;
+    until_removed(&directory.join(number_of(&output.stdout, &directory))).await;
     agent.stop().await;
 }
 

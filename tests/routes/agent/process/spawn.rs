@@ -1,6 +1,7 @@
 //! `POST /process/spawn` of the agent.
 
 use std::{
+    collections::HashSet,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -251,9 +252,12 @@ const STOPPING_USER: &str = "games";
 
 /// Returns whether a process is stopped and has the agent's program, as before its exec.
 fn is_stopped_before_exec(pid: u32) -> bool {
+    // In this order: the program of a stopped process does not change.
+    if !status_field(pid, "State").starts_with('T') {
+        return false;
+    }
     let program = fs::read_link(format!("/proc/{pid}/exe"));
-    let agent = Path::new(env!("CARGO_BIN_EXE_berth"));
-    status_field(pid, "State").starts_with('T') && program.is_ok_and(|path| path == agent)
+    program.is_ok_and(|path| path == Path::new(env!("CARGO_BIN_EXE_berth")))
 }
 
 #[tokio::test]
@@ -320,6 +324,44 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
         (!is_alive(stopped)).then_some(())
     })
     .await;
+    agent.stop().await;
+}
+
+/// Kills all processes of its user, again and again.
+const KILL_PROCESSES: &str = "import os, signal\n\
+    while True:\n  \
+        try: os.kill(-1, signal.SIGKILL)\n  \
+        except ProcessLookupError: pass";
+/// The user that kills its processes. No other test runs a program as this user.
+const KILLING_USER: &str = "news";
+
+#[tokio::test]
+async fn program_that_is_killed_before_it_is_executed_is_an_error() {
+    let agent = agent().await;
+    let user = User::from_name(KILLING_USER)
+        .unwrap()
+        .expect("a system user");
+    let _killing = Command::new("setpriv")
+        .arg(format!("--reuid={}", user.uid))
+        .args(["--clear-groups", "/usr/bin/python3", "-c", KILL_PROCESSES])
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut messages = HashSet::new();
+    until("programs killed before and after", async || {
+        let body = json!({"command": "sleep", "args": ["60"], "as_user": KILLING_USER});
+        let (status, response) = exec(&agent, body).await;
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            messages.insert(response["message"].as_str().unwrap().to_owned());
+        } else {
+            assert_eq!(executed(&response).exit_code, 128 + 9);
+            messages.insert("executed".to_owned());
+        }
+        (messages.len() > 1).then_some(())
+    })
+    .await;
+    let before = "the program was killed before it was executed".to_owned();
+    assert_eq!(messages, HashSet::from([before, "executed".to_owned()]));
     agent.stop().await;
 }
 
