@@ -38,7 +38,7 @@ const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
 const MAX_QUEUED_LINES: usize = 4096;
 /// The pause after lines were written. Those of the meantime are written at once, and no thread is
 /// woken for each.
-const BATCH_INTERVAL: Duration = Duration::from_millis(1);
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// The most bytes that are written at once, unless a line has more. A pipe does not mix them with
 /// those of another program.
 const BATCH_BYTES: usize = 4096;
