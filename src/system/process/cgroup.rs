@@ -20,10 +20,10 @@
 //! if no process was moved for some time: the kernel then waits for an RCU grace period. If the
 //! kernel refuses both, the process runs without a cgroup.
 //!
-//! The kernel takes longer to create and to remove a cgroup than to start a process in it. So some
-//! are created ahead, and both is done by a task that runs after that of the client's request. The
-//! kernel removes a cgroup only if no process is in it: if one outlives the leader, the cgroup is
-//! kept, and removed with that of a later process or when the agent stops.
+//! The kernel takes longer to create and to remove a cgroup than to start a process in it. So a
+//! cgroup is removed, and others are created ahead, by a task that runs after that of the client's
+//! request. The kernel removes a cgroup only if no process is in it: if one outlives the leader,
+//! the cgroup is kept, and removed with that of a later process or when the agent stops.
 
 use std::{
     collections::HashSet,

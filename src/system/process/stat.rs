@@ -13,7 +13,9 @@ use nix::unistd::Uid;
 
 /// The flag of kernel threads, `PF_KTHREAD` in the kernel's `sched.h`.
 const KERNEL_THREAD: i64 = 0x0020_0000;
-/// The flag of processes that have executed no program since their fork, `PF_FORKNOEXEC`.
+/// The flags of processes that end, `PF_EXITING`, and of those that have executed no program since
+/// their fork, `PF_FORKNOEXEC`.
+const EXITING: i64 = 0x4;
 const NOT_EXECUTED: i64 = 0x40;
 /// Longer than any line, which has about fifty numbers and a name.
 const MAX_LINE: usize = 2048;
@@ -48,9 +50,8 @@ pub struct ProcStat {
     /// 0 if its leader is outside the PID namespace, as after `docker exec`.
     pub session: i32,
     pub is_kernel_thread: bool,
-    /// Whether it has executed a program, and does not run on that of its parent. A zombie has this
-    /// mark as well.
-    pub has_executed: bool,
+    /// Whether it ends or has ended, and has executed no program since its fork.
+    pub ends_unexecuted: bool,
     /// Start time in clock ticks since boot. Together with the pid it identifies a process.
     pub start_ticks: u64,
     /// CPU time in clock ticks, including that of reaped children.
@@ -84,14 +85,16 @@ impl ProcStat {
         let field = |number: usize| fields.get(number - 3).copied();
         let signed = |number: usize| field(number)?.parse::<i64>().ok();
         let unsigned = |number: usize| signed(number).and_then(|n| u64::try_from(n).ok());
+        let flags = signed(9)?;
+        let ends_unexecuted = flags & EXITING != 0 && flags & NOT_EXECUTED != 0;
         Some(ProcStat {
             pid: std::str::from_utf8(pid).ok()?.parse().ok()?,
             state: field(3)?.chars().next()?,
             parent: i32::try_from(signed(4)?).ok()?,
             group: i32::try_from(signed(5)?).ok()?,
             session: i32::try_from(signed(6)?).ok()?,
-            is_kernel_thread: signed(9)? & KERNEL_THREAD != 0,
-            has_executed: signed(9)? & NOT_EXECUTED == 0,
+            is_kernel_thread: flags & KERNEL_THREAD != 0,
+            ends_unexecuted,
             cpu_ticks: unsigned(14)? + unsigned(15)? + unsigned(16)? + unsigned(17)?,
             start_ticks: unsigned(22)?,
             resident_pages: unsigned(24)?,
@@ -142,12 +145,20 @@ mod tests {
         assert!(ProcStat::parse(b"7 (cut) R 1 2").is_none());
     }
 
+    fn stat(flags: u32) -> ProcStat {
+        let line = format!("7 (name) S 0 0 0 0 -1 {flags} {}", "0 ".repeat(43));
+        ProcStat::parse(line.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn process_that_ends_on_the_program_of_its_parent_is_recognised() {
+        assert!(stat(0x0040_0044).ends_unexecuted);
+        assert!(!stat(0x0040_0040).ends_unexecuted);
+        assert!(!stat(0x0040_0004).ends_unexecuted);
+    }
+
     #[test]
     fn kernel_thread_differs_from_a_process_whose_session_is_not_visible() {
-        let stat = |flags: u32| {
-            let line = format!("7 (name) S 0 0 0 0 -1 {flags} {}", "0 ".repeat(43));
-            ProcStat::parse(line.as_bytes()).unwrap()
-        };
         // Flags of a kworker and of a shell.
         assert!(stat(0x0420_8060).is_kernel_thread);
         assert!(!stat(0x0040_0000).is_kernel_thread);

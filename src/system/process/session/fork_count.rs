@@ -1,4 +1,4 @@
-//! Whether anything was started on the machine but programs of clients.
+//! Whether anything was started but programs of clients.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::SeqCst},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::system::process::stat::last_pid;
 
-/// The time in which the kernel does not give all pids, even if there are few. For a program that
+/// The time in which the kernel hardly gives all pids, even if there are few. For a program that
 /// takes longer, a scan of all processes makes no difference.
 const PID_REUSE: Duration = Duration::from_secs(1);
 
@@ -27,7 +27,7 @@ pub(super) fn count_fork<T, E>(fork: impl FnOnce() -> Result<T, E>) -> Result<T,
     forked
 }
 
-/// The forks of the machine before a program was started.
+/// The forks before a program was started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ForkCount {
     counted_at: Instant,

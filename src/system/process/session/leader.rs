@@ -154,11 +154,10 @@ impl Leader {
         pidfd.is_none_or(|pidfd| !matches!(pidfd::wait(pidfd.get_ref(), options), Ok(None)))
     }
 
-    /// Whether the leader has exited without having executed a program, although it was about to:
-    /// while it searches for its program, and while a slow file system provides that.
+    /// Whether the leader was killed when it was about to execute its program: while it searched
+    /// for that, or while a slow file system provided it.
     pub(super) fn was_killed_before_exec(&self) -> bool {
-        let stat = || ProcStat::of(self.pid.as_raw());
-        self.has_exited() && stat().is_some_and(|stat| !stat.has_executed)
+        ProcStat::of(self.pid.as_raw()).is_some_and(|stat| stat.ends_unexecuted)
     }
 
     /// Whether the leader has exited and it is certain that it has left no process behind.

@@ -48,6 +48,19 @@ async fn exec_returns_output_and_exit_code() {
     agent.stop().await;
 }
 
+/// The kernel kills programs before the agent, in whose memory they start.
+#[tokio::test]
+async fn program_has_an_oom_score_that_the_agent_has_not() {
+    let agent = agent().await;
+    let score = format!("/proc/{}/oom_score_adj", agent.pid());
+    let before = fs::read_to_string(&score).unwrap();
+    assert_ne!(before, "800\n");
+    let output = exec_shell(&agent, "cat /proc/self/oom_score_adj").await;
+    assert_eq!(output.stdout, "800\n");
+    assert_eq!(fs::read_to_string(&score).unwrap(), before);
+    agent.stop().await;
+}
+
 #[tokio::test]
 async fn excess_output_is_truncated_and_reported() {
     let agent = Start::without_browser()
