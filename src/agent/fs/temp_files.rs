@@ -29,6 +29,9 @@ use crate::{
 const PREFIX: &str = ".berth-";
 /// The length of the random part of a name, in hexadecimal digits.
 const RANDOM_DIGITS: usize = 16;
+/// The times that a directory is created, with another name each time, if it is another one when it
+/// is opened.
+const CREATE_ATTEMPTS: u32 = 3;
 
 /// The journal of temporary files; clones share it.
 #[derive(Debug, Clone)]
@@ -152,9 +155,17 @@ impl TempFileJournal {
         &self,
         directory: Arc<DirectoryHandle>,
     ) -> io::Result<TempDirectory> {
-        let entry = self.add_entry(directory)?;
-        let handle = entry.directory.create_directory(&entry.name, 0o700)?;
-        Ok(TempDirectory { handle, entry })
+        let mut attempts = CREATE_ATTEMPTS;
+        loop {
+            let entry = self.add_entry(directory.clone())?;
+            attempts -= 1;
+            match entry.directory.create_directory(&entry.name, 0o700) {
+                Ok(handle) => return Ok(TempDirectory { handle, entry }),
+                // At a start of Chromium, its directories are given to its user, with all in them.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempts > 0 => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn add_entry(&self, directory: Arc<DirectoryHandle>) -> io::Result<RemoveOnDrop> {
