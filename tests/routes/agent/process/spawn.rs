@@ -11,7 +11,7 @@ use nix::{sys::signal::Signal, unistd::User};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::support::{
     agent::{Start, TestAgent},
@@ -242,13 +242,25 @@ async fn mark_contains_nothing_that_other_users_can_read() {
     agent.stop().await;
 }
 
-/// Stops all processes of its user, again and again.
-const STOP_PROCESSES: &str = "import os, signal\n\
+/// Sends a signal to all other processes of its user, again and again.
+const SIGNAL_PROCESSES: &str = "import os, signal, sys\n\
     while True:\n  \
-        try: os.kill(-1, signal.SIGSTOP)\n  \
+        try: os.kill(-1, signal.Signals[sys.argv[1]])\n  \
         except ProcessLookupError: pass";
 /// The user that stops its processes. No other test runs a program as this user.
 const STOPPING_USER: &str = "games";
+
+/// Starts a process of a user that signals all others. Returns the user as well.
+fn signal_processes(user: &str, signal: Signal) -> (User, Child) {
+    let user = User::from_name(user).unwrap().expect("a system user");
+    let signalling = Command::new("setpriv")
+        .arg(format!("--reuid={}", user.uid))
+        .args(["--clear-groups", "/usr/bin/python3", "-c", SIGNAL_PROCESSES])
+        .arg(signal.as_str())
+        .kill_on_drop(true)
+        .spawn();
+    (user, signalling.unwrap())
+}
 
 /// Returns whether a process is stopped and has the agent's program, as before its exec.
 fn is_stopped_before_exec(pid: u32) -> bool {
@@ -263,15 +275,7 @@ fn is_stopped_before_exec(pid: u32) -> bool {
 #[tokio::test]
 async fn user_that_stops_its_starting_program_delays_no_other() {
     let agent = agent().await;
-    let user = User::from_name(STOPPING_USER)
-        .unwrap()
-        .expect("a system user");
-    let mut stopping = Command::new("setpriv")
-        .arg(format!("--reuid={}", user.uid))
-        .args(["--clear-groups", "/usr/bin/python3", "-c", STOP_PROCESSES])
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let (user, mut stopping) = signal_processes(STOPPING_USER, Signal::SIGSTOP);
     let body = json!({"command": "true", "as_user": STOPPING_USER, "timeout_sec": 1});
     let (stopped, request) = loop {
         let request = agent.post("/process/exec").json(&body);
@@ -327,26 +331,13 @@ async fn user_that_stops_its_starting_program_delays_no_other() {
     agent.stop().await;
 }
 
-/// Kills all processes of its user, again and again.
-const KILL_PROCESSES: &str = "import os, signal\n\
-    while True:\n  \
-        try: os.kill(-1, signal.SIGKILL)\n  \
-        except ProcessLookupError: pass";
 /// The user that kills its processes. No other test runs a program as this user.
 const KILLING_USER: &str = "news";
 
 #[tokio::test]
 async fn program_that_is_killed_before_it_is_executed_is_an_error() {
     let agent = agent().await;
-    let user = User::from_name(KILLING_USER)
-        .unwrap()
-        .expect("a system user");
-    let _killing = Command::new("setpriv")
-        .arg(format!("--reuid={}", user.uid))
-        .args(["--clear-groups", "/usr/bin/python3", "-c", KILL_PROCESSES])
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let (_, _killing) = signal_processes(KILLING_USER, Signal::SIGKILL);
     let mut messages = HashSet::new();
     until("programs killed before and after", async || {
         let body = json!({"command": "sleep", "args": ["60"], "as_user": KILLING_USER});
