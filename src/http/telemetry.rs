@@ -8,7 +8,6 @@ use std::{
 use axum::{
     extract::{MatchedPath, Request},
     http::Method,
-    middleware::Next,
     response::{IntoResponse, Response},
 };
 use futures::FutureExt;
@@ -36,12 +35,12 @@ struct LineLimit {
     suppressed: u64,
 }
 
-/// Records each request; the outermost middleware.
+/// Records each request, to which `respond` responds; the outermost middleware.
 ///
 /// Logs and metrics carry the route's pattern, never the path's values or the query.
-pub(super) async fn record_request(
+pub(super) async fn record_request<F: Future<Output = Response>>(
     mut request: Request,
-    next: Next,
+    respond: impl FnOnce(Request) -> F,
     is_behind_control: bool,
 ) -> Response {
     let started_at = Instant::now();
@@ -78,7 +77,7 @@ pub(super) async fn record_request(
         is_armed: true,
     };
     let handle = async {
-        let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        let response = match AssertUnwindSafe(respond(request)).catch_unwind().await {
             Ok(response) => normalize_error(response),
             Err(panic) => ApiError::internal(panic_message(&*panic)).into_response(),
         };
