@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{ids::ProcessId, process::Launch},
-    system::process::session::StdioMode,
+    system::process::session::{StartError, StdioMode},
 };
 
 /// The result of a program that ran to completion.
@@ -84,13 +84,13 @@ impl Processes {
         };
         let work = self.inner.shutdown.run_to_completion(work.run());
         let _cancel_on_drop = cancel.drop_guard();
-        let outcome = work.await;
+        let outcome = work.await?;
         Ok(outcome.into_execution(started_at.elapsed()))
     }
 }
 
 impl ExecWork {
-    async fn run(self) -> Outcome {
+    async fn run(self) -> Result<Outcome, StartError> {
         let ExecWork {
             inner,
             process,
@@ -101,6 +101,7 @@ impl ExecWork {
         } = self;
         let mut reader = OutputReader::new(output, &sink);
         let exit = reader.read_during(lifecycle.supervise(&process)).await;
+        let is_executed = exit.code == 0 || !process.leader.was_killed_before_exec();
         reader.drain(OUTPUT_GRACE_PERIOD).await;
         let kill_and_reap = lifecycle.kill_and_reap(&process);
         let is_reaped = reader.read_during(kill_and_reap).await;
@@ -109,6 +110,7 @@ impl ExecWork {
         let is_output_open = reader.finish().await;
         // The permit is free before the client has its response, unless processes survived.
         let permit = (!is_reaped).then_some(permit);
+        inner.spare_pipes.refill_soon();
         inner.update_metrics();
         if let Some(permit) = permit {
             let shutdown = inner.shutdown.clone();
@@ -118,11 +120,14 @@ impl ExecWork {
                 inner.update_metrics();
             });
         }
-        Outcome {
+        if !is_executed {
+            return Err(StartError::Killed);
+        }
+        Ok(Outcome {
             exit,
             streams: sink.take_captured(),
             is_output_open,
-        }
+        })
     }
 }
 

@@ -114,6 +114,7 @@ pub(super) async fn prepare(
         namespace,
         can_gain_rights: own.is_none(),
         stdio,
+        output_pipes: None,
         cgroup: None,
     })
 }

@@ -88,7 +88,7 @@ use crate::{
     system::process::{
         agent_run::AgentRun,
         pty::TerminalSize,
-        session::{self, EXEC_TIMEOUT, ProcessSession, StdioMode},
+        session::{EXEC_TIMEOUT, ProcessSession, SparePipes, StartError, StdioMode},
     },
 };
 
@@ -131,7 +131,7 @@ pub enum SpawnError {
     #[error(transparent)]
     User(#[from] UserError),
     #[error(transparent)]
-    Start(#[from] session::StartError),
+    Start(#[from] StartError),
 }
 
 /// The client processes of this agent. Clones share them.
@@ -146,6 +146,7 @@ struct Inner {
     run: AgentRun,
     current_user: User,
     permits: Arc<Semaphore>,
+    spare_pipes: Arc<SparePipes>,
     exec_memory: MemoryBudget,
     registry: Mutex<ProcessRegistry>,
     shutdown: Shutdown,
@@ -185,6 +186,7 @@ impl Processes {
         let inner = Arc::new(Inner {
             current_user: User::current(),
             permits: Arc::new(Semaphore::new(options.max)),
+            spare_pipes: Arc::default(),
             exec_memory: MemoryBudget::new(options.exec_total_bytes),
             options,
             run,
@@ -217,6 +219,9 @@ impl Processes {
         };
         let deadline = deadline(&request.launch);
         let started = self.start(request.launch, stdio, display).await?;
+        if started.session.leader.was_killed_before_exec() {
+            return Err(StartError::Killed.into());
+        }
         let id = ProcessId::generate();
         let (sink, log) = OutputSink::log(self.inner.options.log_bytes);
         let (process, output) = Process::new(id, started.mark, started.session, log);
@@ -290,6 +295,9 @@ impl Processes {
         let mark = inner.run.new_mark();
         let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;
         program.cgroup = inner.run.new_cgroup();
+        if !matches!(stdio, StdioMode::Terminal(_)) {
+            program.output_pipes = inner.spare_pipes.take();
+        }
         let session = ProcessSession::start(program).await?;
         Ok(StartedProcess {
             session,
@@ -315,6 +323,7 @@ impl SpawnTask {
         sink.end(exit.code, reader.finish().await);
         lifecycle.reap(&process).await;
         drop(permit);
+        inner.spare_pipes.refill_soon();
         inner.update_metrics();
         let id = process.id;
         let output_bytes = process.output_bytes();

@@ -156,7 +156,8 @@ impl Leader {
 
     /// Whether the leader was killed when it was about to execute its program: while it searched
     /// for that, or while a slow file system provided it.
-    pub(super) fn was_killed_before_exec(&self) -> bool {
+    #[must_use]
+    pub fn was_killed_before_exec(&self) -> bool {
         ProcStat::of(self.pid.as_raw()).is_some_and(|stat| stat.ends_unexecuted)
     }
 

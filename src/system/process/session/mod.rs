@@ -13,8 +13,8 @@
 //!
 //! `spawn` starts the process, `fork` forks it, `pre_exec` sets it up after the fork,
 //! `dispositions` resets signals, `exec_image` is the program to execute, `fork_report` reports
-//! whether it was executed, `leader` owns the running process, `fork_count` counts forks, `pidfd`
-//! wraps the kernel's process descriptors.
+//! whether it was executed, `leader` owns the running process, `fork_count` counts forks,
+//! `output_pipes` opens pipes ahead, `pidfd` wraps the kernel's process descriptors.
 
 mod dispositions;
 mod exec_image;
@@ -22,11 +22,13 @@ mod fork;
 mod fork_count;
 mod fork_report;
 mod leader;
+mod output_pipes;
 pub(in crate::system::process) mod pidfd;
 mod pre_exec;
 mod spawn;
 
 pub use leader::{Leader, PidPin};
+pub use output_pipes::{OutputPipes, SparePipes};
 pub use pre_exec::EXEC_TIMEOUT;
 
 use std::{ffi::OsString, io, os::fd::OwnedFd, path::PathBuf};
@@ -83,6 +85,8 @@ pub struct Program {
     /// Whether the program, and what it starts, can gain rights, as by set-user-ID programs.
     pub can_gain_rights: bool,
     pub stdio: StdioMode,
+    /// The pipes of its output, if it has pipes. `None` opens new ones.
+    pub output_pipes: Option<OutputPipes>,
     /// The cgroup to start in. `None` keeps the agent's own.
     pub cgroup: Option<Cgroup>,
 }
@@ -134,7 +138,8 @@ pub enum Streams {
 }
 
 impl ProcessSession {
-    /// Starts a program. When this fails, nothing runs.
+    /// Starts a program. When this fails, nothing runs. It succeeds also if the process was killed
+    /// when it was about to execute the program; see [`Leader::was_killed_before_exec`].
     ///
     /// # Errors
     /// Fails if the program cannot be executed as requested or the system lacks resources.

@@ -7,7 +7,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
+        fd::{OwnedFd, RawFd},
         unix::ffi::OsStringExt,
     },
     time::Instant,
@@ -32,17 +32,10 @@ use super::{
     fork_count::{ForkCount, count_fork},
     fork_report::{ForkReport, Outcome},
     leader::{Leader, Origin, reap_failed},
+    output_pipes::OutputPipes,
     pre_exec::{EXEC_TIMEOUT, PreExec, to_fork_error, to_start_error},
 };
-use crate::system::process::{
-    cgroup::Cgroup,
-    child::on_spawner,
-    environment, open_files,
-    pty::{self, UnregisteredTerminal},
-};
-
-/// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
-const PIPE_CAPACITY: i32 = 256 << 10;
+use crate::system::process::{cgroup::Cgroup, child::on_spawner, environment, open_files, pty};
 
 /// The most processes that are being set up at a time. Each blocks a thread, for up to
 /// [`EXEC_TIMEOUT`].
@@ -54,10 +47,10 @@ thread_local! {
     static REPORT: Cell<Option<ForkReport>> = const { Cell::new(None) };
 }
 
-/// Starts a program, and waits until it is executed. When this fails, nothing runs.
-pub(super) async fn start(program: Program) -> Result<ProcessSession, StartError> {
-    let (streams, stdio) = open_streams(&program).await?;
-    let streams = streams.register()?;
+/// Starts a program, and waits until it is executed, or killed when it was about to be. When this
+/// fails, nothing runs.
+pub(super) async fn start(mut program: Program) -> Result<ProcessSession, StartError> {
+    let (streams, stdio) = open_streams(&mut program).await?;
     // Never closed.
     let permit = time::timeout(EXEC_TIMEOUT, STARTS.acquire()).await;
     let _permit = permit.map_err(|_| StartError::Timeout)?;
@@ -100,11 +93,12 @@ fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, Sta
     }
     // Dropping the leader kills the process.
     let mut leader = Leader::new(pid, origin).map_err(StartError::Exhausted)?;
-    if outcome == Outcome::Killed || leader.was_killed_before_exec() {
-        return Err(match is_late {
-            true => StartError::Timeout,
-            false => StartError::Killed,
-        });
+    // After that time its timer has killed it, unless it was executed.
+    if is_late && (outcome == Outcome::Killed || leader.was_killed_before_exec()) {
+        return Err(StartError::Timeout);
+    }
+    if outcome == Outcome::Killed {
+        return Err(StartError::Killed);
     }
     if outcome == Outcome::ExecutedOutsideCgroup {
         tracing::warn!("cannot move a process into its cgroup");
@@ -113,40 +107,8 @@ fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, Sta
     Ok(leader)
 }
 
-/// The agent's ends of the standard streams.
-enum UnregisteredStreams {
-    Pipes {
-        stdin: Option<OwnedFd>,
-        stdout: OwnedFd,
-        stderr: OwnedFd,
-    },
-    Terminal(UnregisteredTerminal, OwnedFd),
-}
-
-impl UnregisteredStreams {
-    fn register(self) -> io::Result<Streams> {
-        match self {
-            UnregisteredStreams::Pipes {
-                stdin,
-                stdout,
-                stderr,
-            } => Ok(Streams::Pipes {
-                stdin: stdin.map(pipe::Sender::from_owned_fd).transpose()?,
-                stdout: pipe::Receiver::from_owned_fd(stdout)?,
-                stderr: pipe::Receiver::from_owned_fd(stderr)?,
-            }),
-            UnregisteredStreams::Terminal(terminal, slave) => {
-                let terminal = terminal.register()?;
-                Ok(Streams::Terminal { terminal, slave })
-            }
-        }
-    }
-}
-
 /// Opens the standard streams. Returns the agent's ends and those of the program.
-async fn open_streams(
-    program: &Program,
-) -> Result<(UnregisteredStreams, [OwnedFd; 3]), StartError> {
+async fn open_streams(program: &mut Program) -> Result<(Streams, [OwnedFd; 3]), StartError> {
     match program.stdio {
         StdioMode::Terminal(size) => {
             let opened = on_spawner(move || pty::open_pair(size), drop).await?;
@@ -156,40 +118,35 @@ async fn open_streams(
                 unistd::fchown(&slave, Some(credentials.uid), None).map_err(io::Error::from)?;
             }
             let stdio = [slave.try_clone()?, slave.try_clone()?, slave.try_clone()?];
-            Ok((UnregisteredStreams::Terminal(terminal, slave), stdio))
+            let terminal = terminal.register()?;
+            Ok((Streams::Terminal { terminal, slave }, stdio))
         }
         StdioMode::Pipes | StdioMode::NoInput => {
             let has_input = matches!(program.stdio, StdioMode::Pipes);
-            open_pipes(has_input).map_err(StartError::Exhausted)
+            let output = program.output_pipes.take();
+            open_pipes(has_input, output).map_err(StartError::Exhausted)
         }
     }
 }
 
-fn open_pipes(has_input: bool) -> io::Result<(UnregisteredStreams, [OwnedFd; 3])> {
+fn open_pipes(has_input: bool, output: Option<OutputPipes>) -> io::Result<(Streams, [OwnedFd; 3])> {
     let (stdin, program_stdin) = match has_input {
         true => {
             let (reader, writer) = io::pipe()?;
-            (Some(writer.into()), reader.into())
+            let sender = pipe::Sender::from_owned_fd(writer.into())?;
+            (Some(sender), reader.into())
         }
         false => (None, File::open("/dev/null")?.into()),
     };
-    let (stdout, program_stdout) = output_pipe()?;
-    let (stderr, program_stderr) = output_pipe()?;
-    let streams = UnregisteredStreams::Pipes {
+    let output = output.map_or_else(OutputPipes::open, Ok)?;
+    output.enlarge();
+    let OutputPipes { stdout, stderr } = output;
+    let streams = Streams::Pipes {
         stdin,
-        stdout,
-        stderr,
+        stdout: stdout.agent,
+        stderr: stderr.agent,
     };
-    Ok((streams, [program_stdin, program_stdout, program_stderr]))
-}
-
-#[expect(unsafe_code, reason = "nix does not set the capacity of std's pipes")]
-fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (reader, writer) = io::pipe()?;
-    // Failure is harmless: the kernel limits the total per user, and small pipes work too.
-    // SAFETY: the descriptor is open, and the call accesses no memory.
-    let _ = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_CAPACITY) };
-    Ok((reader.into(), writer.into()))
+    Ok((streams, [program_stdin, stdout.program, stderr.program]))
 }
 
 /// Returns the use that the new process makes of the agent's memory.
@@ -271,8 +228,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn failed_start_is_reported_with_shared_and_with_copied_memory() {
+    #[tokio::test]
+    async fn failed_start_is_reported_with_shared_and_with_copied_memory() {
         for memory in [Memory::Shared, Memory::Copied] {
             for (program, executed, exit_code) in [
                 (program_in("/", "false"), true, 1),
@@ -280,7 +237,7 @@ mod tests {
                 (program_in("/", "/no/such"), false, 1),
                 (program_in("/no/such", "true"), false, 1),
             ] {
-                let (_streams, stdio) = open_pipes(false).unwrap();
+                let (_streams, stdio) = open_pipes(false, None).unwrap();
                 let setup = set_up(program, stdio, None).unwrap();
                 let pid = fork_and_wait(&setup, memory).unwrap();
                 let outcome = setup.report.outcome();

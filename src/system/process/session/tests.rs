@@ -18,6 +18,7 @@ pub(super) fn program(command: &str) -> Program {
         directory: WorkingDirectory::Preferred("/".into()),
         credentials: None,
         stdio: StdioMode::NoInput,
+        output_pipes: None,
         cgroup: None,
         namespace: None,
         can_gain_rights: true,

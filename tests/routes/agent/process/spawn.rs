@@ -337,22 +337,32 @@ const KILLING_USER: &str = "news";
 #[tokio::test]
 async fn program_that_is_killed_before_it_is_executed_is_an_error() {
     let agent = agent().await;
-    let (_, _killing) = signal_processes(KILLING_USER, Signal::SIGKILL);
-    let mut messages = HashSet::new();
-    until("programs killed before and after", async || {
-        let body = json!({"command": "sleep", "args": ["60"], "as_user": KILLING_USER});
-        let (status, response) = exec(&agent, body).await;
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            messages.insert(response["message"].as_str().unwrap().to_owned());
-        } else {
-            assert_eq!(executed(&response).exit_code, 128 + 9);
-            messages.insert("executed".to_owned());
-        }
-        (messages.len() > 1).then_some(())
-    })
-    .await;
-    let before = "the program was killed before it was executed".to_owned();
-    assert_eq!(messages, HashSet::from([before, "executed".to_owned()]));
+    let (exec, spawn) = ("/process/exec", "/process/spawn");
+    for (route, signal) in [
+        (exec, Signal::SIGKILL),
+        (exec, Signal::SIGTERM),
+        (spawn, Signal::SIGKILL),
+    ] {
+        let (_, mut killing) = signal_processes(KILLING_USER, signal);
+        let mut messages = HashSet::new();
+        until("programs killed before and after", async || {
+            let body = json!({"command": "sleep", "args": ["60"], "as_user": KILLING_USER});
+            let (status, response) = agent.answer(agent.post(route).json(&body)).await;
+            messages.insert(if status == StatusCode::SERVICE_UNAVAILABLE {
+                response["message"].as_str().unwrap().to_owned()
+            } else {
+                let exit_code = (route == exec).then_some(128 + signal as i32);
+                assert_eq!(response["exit_code"].as_i64(), exit_code.map(i64::from));
+                "executed".to_owned()
+            });
+            (messages.len() > 1).then_some(())
+        })
+        .await;
+        let before = "the program was killed before it was executed".to_owned();
+        let expected = HashSet::from([before, "executed".to_owned()]);
+        assert_eq!(messages, expected, "{route} {signal}");
+        killing.kill().await.unwrap();
+    }
     agent.stop().await;
 }
 
