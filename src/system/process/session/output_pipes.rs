@@ -89,14 +89,14 @@ impl SparePipes {
     }
 
     fn refill(&self) {
-        self.is_refill_due.store(false, Relaxed);
         while self.pipes.lock().len() < SPARES {
             // The start that needs some reports the error.
             let Ok(opened) = OutputPipes::open() else {
-                return;
+                break;
             };
             self.pipes.lock().push(opened);
         }
+        self.is_refill_due.store(false, Relaxed);
     }
 }
 

@@ -94,11 +94,11 @@ fn start_leader(mut program: Program, stdio: [OwnedFd; 3]) -> Result<Leader, Sta
     // Dropping the leader kills the process.
     let mut leader = Leader::new(pid, origin).map_err(StartError::Exhausted)?;
     // After that time its timer has killed it, unless it was executed.
-    if is_late && (outcome == Outcome::Killed || leader.was_killed_before_exec()) {
-        return Err(StartError::Timeout);
-    }
-    if outcome == Outcome::Killed {
-        return Err(StartError::Killed);
+    if outcome == Outcome::Killed || is_late && leader.was_killed_before_exec() {
+        return Err(match is_late {
+            true => StartError::Timeout,
+            false => StartError::Killed,
+        });
     }
     if outcome == Outcome::ExecutedOutsideCgroup {
         tracing::warn!("cannot move a process into its cgroup");

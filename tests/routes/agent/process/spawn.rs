@@ -351,6 +351,7 @@ async fn program_that_is_killed_before_it_is_executed_is_an_error() {
             messages.insert(if status == StatusCode::SERVICE_UNAVAILABLE {
                 response["message"].as_str().unwrap().to_owned()
             } else {
+                assert!(status.is_success(), "{route} {signal}: {response}");
                 let exit_code = (route == exec).then_some(128 + signal as i32);
                 assert_eq!(response["exit_code"].as_i64(), exit_code.map(i64::from));
                 "executed".to_owned()
