@@ -110,13 +110,14 @@ impl ExecWork {
         let is_output_open = reader.finish().await;
         // The permit is free before the client has its response, unless processes survived.
         let permit = (!is_reaped).then_some(permit);
-        inner.spare_pipes.refill_soon();
+        Inner::keep_up_soon(&inner);
         inner.update_metrics();
         if let Some(permit) = permit {
             let shutdown = inner.shutdown.clone();
             shutdown.spawn(async move {
                 lifecycle.reap(&process).await;
                 drop(permit);
+                Inner::keep_up_soon(&inner);
                 inner.update_metrics();
             });
         }

@@ -63,6 +63,7 @@ use std::{
 use metrics::gauge;
 use parking_lot::Mutex;
 use tokio::{
+    runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     task::spawn_blocking,
     time,
@@ -105,6 +106,9 @@ const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// for others and for its `exec`.
 const START_TIMEOUT: Duration = Duration::from_secs(2 * EXEC_TIMEOUT.as_secs() + 1);
 
+/// Time from the start or the end of a program to the upkeep of cgroups and pipes.
+const UPKEEP_DELAY: Duration = Duration::from_millis(5);
+
 /// Limits, and the agent's state directory.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -146,7 +150,8 @@ struct Inner {
     run: AgentRun,
     current_user: User,
     permits: Arc<Semaphore>,
-    spare_pipes: Arc<SparePipes>,
+    spare_pipes: SparePipes,
+    is_upkeep_due: AtomicBool,
     exec_memory: MemoryBudget,
     registry: Mutex<ProcessRegistry>,
     shutdown: Shutdown,
@@ -175,6 +180,15 @@ struct SpawnTask {
     permit: OwnedSemaphorePermit,
 }
 
+/// Has the cgroup of a start that fails or is cancelled removed.
+struct UpkeepOnDrop<'a>(&'a Arc<Inner>);
+
+impl Drop for UpkeepOnDrop<'_> {
+    fn drop(&mut self) {
+        Inner::keep_up_soon(self.0);
+    }
+}
+
 impl Processes {
     /// Kills the processes of a previous agent, and registers the kill of all processes of this
     /// one for its shutdown.
@@ -186,7 +200,8 @@ impl Processes {
         let inner = Arc::new(Inner {
             current_user: User::current(),
             permits: Arc::new(Semaphore::new(options.max)),
-            spare_pipes: Arc::default(),
+            spare_pipes: SparePipes::default(),
+            is_upkeep_due: AtomicBool::new(false),
             exec_memory: MemoryBudget::new(options.exec_total_bytes),
             options,
             run,
@@ -220,6 +235,8 @@ impl Processes {
         let deadline = deadline(&request.launch);
         let started = self.start(request.launch, stdio, display).await?;
         if started.session.leader.was_killed_before_exec() {
+            drop(started);
+            Inner::keep_up_soon(&self.inner);
             return Err(StartError::Killed.into());
         }
         let id = ProcessId::generate();
@@ -292,12 +309,15 @@ impl Processes {
         if own_user.is_none() || launch.as_root || launch.as_user.is_some() {
             inner.taints.program().await;
         }
+        let _upkeep = UpkeepOnDrop(inner);
         let mark = inner.run.new_mark();
         let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;
         program.cgroup = inner.run.new_cgroup();
         if !matches!(stdio, StdioMode::Terminal(_)) {
             program.output_pipes = inner.spare_pipes.take();
         }
+        // Before the start, which wakes another thread of the runtime anyway.
+        Inner::keep_up_soon(inner);
         let session = ProcessSession::start(program).await?;
         Ok(StartedProcess {
             session,
@@ -323,7 +343,7 @@ impl SpawnTask {
         sink.end(exit.code, reader.finish().await);
         lifecycle.reap(&process).await;
         drop(permit);
-        inner.spare_pipes.refill_soon();
+        Inner::keep_up_soon(&inner);
         inner.update_metrics();
         let id = process.id;
         let output_bytes = process.output_bytes();
@@ -341,6 +361,26 @@ impl Inner {
             agent: &self.current_user,
             isolation: self.options.isolation.as_ref(),
         }
+    }
+
+    /// Creates ahead what later starts take, and removes what earlier ones have left. This is
+    /// done after a moment, in which a short program ends and its client has the response.
+    fn keep_up_soon(this: &Arc<Self>) {
+        // There is none if the runtime drops the task of a request when it ends.
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        if this.is_upkeep_due.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let inner = this.clone();
+        runtime.spawn(async move {
+            if inner.shutdown.sleep(UPKEEP_DELAY).await {
+                inner.is_upkeep_due.store(false, Ordering::Relaxed);
+                inner.spare_pipes.refill().await;
+                inner.run.keep_up().await;
+            }
+        });
     }
 
     fn update_metrics(&self) {

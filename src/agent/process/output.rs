@@ -12,6 +12,7 @@ use std::{
 
 use bytes::BytesMut;
 use futures::{FutureExt, future::BoxFuture};
+use nix::unistd;
 use tokio::{net::unix::pipe, time};
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,10 @@ use crate::{api::process::OutputStream, system::process::pty::Terminal};
 const PIPE_CHUNK: usize = 64 << 10;
 /// The largest read from a terminal, which never buffers more.
 const TERMINAL_CHUNK: usize = 4 << 10;
+/// The largest read of what a program has written before the runtime knows of it.
+const EARLY_CHUNK: usize = 4 << 10;
+/// The number of these reads. Some programs always have more output.
+const MAX_EARLY_READS: usize = 16;
 /// The largest pipe capacity that a program can set without privileges.
 const MAX_PIPE_CAPACITY: usize = 1 << 20;
 
@@ -88,6 +93,30 @@ impl OutputPipe {
         })
     }
 
+    /// Passes what is in the pipe to `consume`, before the runtime knows of it: short programs have
+    /// often written everything and ended by then. Returns whether that was all.
+    fn read_early(&self, consume: impl Fn(&mut BytesMut)) -> bool {
+        let OutputPipe::Pipe(pipe) = self else {
+            return false;
+        };
+        BUFFER.with_borrow_mut(|buffer| {
+            for _ in 0..MAX_EARLY_READS {
+                buffer.clear();
+                buffer.resize(EARLY_CHUNK, 0);
+                // The next read reports errors.
+                let Ok(read) = unistd::read(pipe, buffer) else {
+                    return false;
+                };
+                buffer.truncate(read);
+                consume(buffer);
+                if read == 0 {
+                    return true;
+                }
+            }
+            false
+        })
+    }
+
     /// Copies everything to `sink` until the end, or until `stop` and then what is buffered at
     /// that time. Returns the pipe if it is still open; the caller must keep reading it.
     async fn copy_to(
@@ -101,6 +130,9 @@ impl OutputPipe {
                 sink.write(stream, buffer);
             }
         };
+        if self.read_early(consume) {
+            return None;
+        }
         loop {
             tokio::select! {
                 biased;
@@ -202,5 +234,30 @@ impl OutputReader {
             }
         }
         is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn early_read_passes_everything_and_notices_the_end() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let receiver = pipe::Receiver::from_owned_fd(reader.into()).unwrap();
+        let pipe = OutputPipe::Pipe(receiver);
+        let output = RefCell::new(Vec::new());
+        let consume = |buffer: &mut BytesMut| output.borrow_mut().extend_from_slice(buffer);
+        assert!(!pipe.read_early(consume), "it may be written to");
+        let written = [7; EARLY_CHUNK + 1];
+        writer.write_all(&written).unwrap();
+        assert!(!pipe.read_early(consume), "it may be written to");
+        assert_eq!(output.take(), written);
+        writer.write_all(&written).unwrap();
+        drop(writer);
+        assert!(pipe.read_early(consume));
+        assert_eq!(output.take(), written);
     }
 }

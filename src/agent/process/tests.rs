@@ -1,4 +1,4 @@
-use std::os::unix::process::ExitStatusExt;
+use std::{collections::HashSet, fs, os::unix::process::ExitStatusExt};
 
 use nix::sys::signal::Signal;
 use tokio::process::Command;
@@ -6,6 +6,7 @@ use tokio::process::Command;
 use super::*;
 use crate::{
     agent::{sessions::MachineTaint, state_dir::StateDir},
+    api::process::Variables,
     system::process::tree,
 };
 
@@ -26,6 +27,47 @@ async fn processes(directory: &std::path::Path, shutdown: &Shutdown) -> Processe
     };
     let taints = Taints::load(&session, machine).unwrap();
     Processes::new(options, taints, shutdown).await.unwrap()
+}
+
+/// Returns the output of a program.
+async fn output_of(processes: &Processes, command: &str, args: &[&str]) -> String {
+    let launch = Launch {
+        command: command.into(),
+        args: args.iter().map(ToString::to_string).collect(),
+        cwd: None,
+        env: Variables::default(),
+        as_user: None,
+        as_root: false,
+        timeout_sec: None,
+    };
+    let execution = processes.exec(launch, None).await.unwrap();
+    assert_eq!(execution.exit_code, 0);
+    String::from_utf8(execution.stdout.data.to_vec()).unwrap()
+}
+
+fn own_pipes() -> HashSet<String> {
+    let entries = fs::read_dir("/proc/self/fd").unwrap();
+    let targets = entries.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    let names = targets.filter_map(|target| target.into_os_string().into_string().ok());
+    names.filter(|name| name.starts_with("pipe:")).collect()
+}
+
+#[tokio::test]
+async fn programs_have_pipes_that_were_opened_ahead() {
+    let directory = tempfile::tempdir().unwrap();
+    let shutdown = Shutdown::new();
+    let processes = processes(directory.path(), &shutdown).await;
+    let is_opened_ahead = async || {
+        let pipes = own_pipes();
+        let output = output_of(&processes, "readlink", &["/proc/self/fd/1"]).await;
+        pipes.contains(output.trim_end())
+    };
+    assert!(!is_opened_ahead().await, "it is the first");
+    let repeated = async { while !is_opened_ahead().await {} };
+    let waited = time::timeout(LONG, repeated).await;
+    waited.expect("a pipe that was opened ahead");
+    shutdown.discard();
+    assert!(shutdown.drain(LONG).await);
 }
 
 #[tokio::test]

@@ -80,13 +80,20 @@ impl AgentRun {
     }
 
     /// Returns the cgroup for one process and everything it starts, or `None` if this run uses no
-    /// cgroups, or if the system allows no more of them.
+    /// cgroups, or if the system allows no more of them. After its end [`Self::keep_up`] is due.
     #[must_use]
     pub fn new_cgroup(&self) -> Option<Cgroup> {
         let created = self.cgroup.as_ref()?.child();
         created
             .inspect_err(|error| tracing::warn!(%error, "cannot create a cgroup"))
             .ok()
+    }
+
+    /// Removes the cgroups of processes that have ended, and creates others ahead.
+    pub async fn keep_up(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.keep_up().await;
+        }
     }
 
     /// Returns whether a process of this run is left, also one that its client does not know any

@@ -89,9 +89,9 @@ fn wait_until(condition: impl Fn() -> bool) {
     }
 }
 
-#[test]
+#[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
-fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
+async fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
     let Some(run) = create() else { return };
     let cgroup = run.child().unwrap();
     assert!(!cgroup.directory.is_populated() && cgroup.directory.is_empty());
@@ -108,40 +108,45 @@ fn kill_ends_all_processes_of_a_cgroup_and_of_those_below() {
     // A process that may write to its cgroup can create further ones below it.
     fs::create_dir(path.join("inner")).unwrap();
     drop(cgroup);
+    run.keep_up().await;
     assert!(!path.exists());
+    run.close();
     run.directory.remove().unwrap();
     assert!(!run.directory.0.exists());
 }
 
-#[test]
+#[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "blocks a test thread")]
-fn populated_cgroup_is_removed_once_its_processes_have_ended() {
+async fn populated_cgroup_is_removed_once_its_processes_have_ended() {
     let Some(run) = create() else { return };
     let cgroup = run.child().unwrap();
     let directory = cgroup.directory.clone();
     let mut child = sleep_in(&cgroup);
     drop(cgroup);
+    run.keep_up().await;
     assert!(directory.is_populated());
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until(|| !directory.is_populated());
-    drop(run.child().unwrap());
+    run.keep_up().await;
     assert!(!directory.0.exists());
     run.directory.remove().unwrap();
 }
 
-#[test]
-fn cgroups_are_created_ahead_until_the_run_ends() {
+#[tokio::test]
+async fn cgroups_are_created_ahead_until_the_run_ends() {
     let Some(run) = create() else { return };
     let children = || run.directory.children().count();
     let first = run.child().unwrap();
     assert_eq!(children(), 1);
     drop(first);
+    run.keep_up().await;
     assert_eq!(children(), SPARES);
     let second = run.child().unwrap();
     assert_eq!(children(), SPARES, "it was there already");
     run.close();
     drop(second);
+    run.keep_up().await;
     assert_eq!(children(), SPARES - 1);
     run.directory.remove().unwrap();
     assert!(!run.directory.0.exists());

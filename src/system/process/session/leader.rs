@@ -66,7 +66,55 @@ struct LeaderState {
     /// The number of [`PidPin`]s.
     pins: usize,
     /// `None` once the leader is reaped.
-    pidfd: Option<Arc<AsyncFd<OwnedFd>>>,
+    pidfd: Option<Arc<LeaderFd>>,
+}
+
+/// The descriptor of a leader.
+#[derive(Debug)]
+enum LeaderFd {
+    Watched(AsyncFd<OwnedFd>),
+    /// The leader had exited when it was opened, as short programs often have. The runtime would
+    /// report that later.
+    Exited(OwnedFd),
+}
+
+impl LeaderFd {
+    #[expect(
+        unsafe_code,
+        reason = "registering a bare descriptor is unsafe in tokio"
+    )]
+    fn open(pid: Pid) -> io::Result<Self> {
+        let pidfd = pidfd::open(pid)?;
+        if exit_status(&pidfd)?.is_some() {
+            return Ok(LeaderFd::Exited(pidfd));
+        }
+        // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
+        let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
+        Ok(LeaderFd::Watched(watched?))
+    }
+
+    fn get(&self) -> &OwnedFd {
+        match self {
+            LeaderFd::Watched(pidfd) => pidfd.get_ref(),
+            LeaderFd::Exited(pidfd) => pidfd,
+        }
+    }
+
+    /// Waits until the leader has exited, without reaping it.
+    async fn exit_status(&self) -> io::Result<ExitStatus> {
+        let pidfd = match self {
+            LeaderFd::Watched(pidfd) => pidfd,
+            LeaderFd::Exited(pidfd) => return exit_status(pidfd)?.ok_or(Errno::ECHILD.into()),
+        };
+        loop {
+            let mut ready = pidfd.readable().await?;
+            match exit_status(pidfd.get_ref())? {
+                // The readiness stays for others that wait.
+                Some(status) => return Ok(status),
+                None => ready.clear_ready(),
+            }
+        }
+    }
 }
 
 impl Leader {
@@ -80,16 +128,8 @@ impl Leader {
 
     /// Does the same for a child that was started in these circumstances. If it fails, everything
     /// that was started is killed.
-    #[expect(
-        unsafe_code,
-        reason = "registering a bare descriptor is unsafe in tokio"
-    )]
     pub(super) fn new(pid: Pid, origin: Origin) -> io::Result<Self> {
-        let registered = pidfd::open(pid).and_then(|pidfd| {
-            // SAFETY: the pidfd owns its descriptor and is not replaced while it is registered.
-            Ok(unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?)
-        });
-        match registered {
+        match LeaderFd::open(pid) {
             Ok(pidfd) => Ok(Leader {
                 pid,
                 origin,
@@ -132,7 +172,7 @@ impl Leader {
     /// Waits until the leader has exited, without reaping it.
     pub async fn exit_status(&self) -> io::Result<ExitStatus> {
         let pidfd = self.state.lock().pidfd.clone();
-        exit_status_of(&*pidfd.ok_or(Errno::ECHILD)?).await
+        pidfd.ok_or(Errno::ECHILD)?.exit_status().await
     }
 
     /// Waits until the leader has exited or is reaped. The future does not keep the leader alive.
@@ -141,7 +181,7 @@ impl Leader {
         async move {
             if let Some(pidfd) = pidfd {
                 // Fails if it is reaped.
-                let _ = exit_status_of(&pidfd).await;
+                let _ = pidfd.exit_status().await;
             }
         }
     }
@@ -150,8 +190,7 @@ impl Leader {
     #[must_use]
     pub fn has_exited(&self) -> bool {
         let pidfd = self.state.lock().pidfd.clone();
-        let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
-        pidfd.is_none_or(|pidfd| !matches!(pidfd::wait(pidfd.get_ref(), options), Ok(None)))
+        pidfd.is_none_or(|pidfd| !matches!(exit_status(pidfd.get()), Ok(None)))
     }
 
     /// Whether the leader was killed when it was about to execute its program: while it searched
@@ -196,8 +235,8 @@ impl Leader {
         Some(PidPin(leader.clone()))
     }
 
-    /// Reaps the leader, and removes its cgroup once no other process is in it. Returns `false` if
-    /// the leader is pinned or has not exited.
+    /// Reaps the leader, and has its cgroup removed once no other process is in it. Returns
+    /// `false` if the leader is pinned or has not exited.
     pub fn reap(&self) -> bool {
         let mut state = self.state.lock();
         let Some(pidfd) = &state.pidfd else {
@@ -206,7 +245,7 @@ impl Leader {
         if state.pins > 0 {
             return false;
         }
-        let waited = pidfd::wait(pidfd.get_ref(), libc::WEXITED | libc::WNOHANG);
+        let waited = pidfd::wait(pidfd.get(), libc::WEXITED | libc::WNOHANG);
         let is_reaped = matches!(waited, Ok(Some(_)));
         if is_reaped {
             state.pidfd = None;
@@ -260,16 +299,9 @@ fn wait_for(pid: Pid) {
     while waitpid(pid, None) == Err(Errno::EINTR) {}
 }
 
-/// Waits until a child has exited, without reaping it.
-async fn exit_status_of(pidfd: &AsyncFd<OwnedFd>) -> io::Result<ExitStatus> {
-    let options = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
-    loop {
-        let mut ready = pidfd.readable().await?;
-        match pidfd::wait(pidfd.get_ref(), options)? {
-            Some(status) => return Ok(status),
-            None => ready.clear_ready(),
-        }
-    }
+/// Returns the status of an exited child, without reaping it.
+fn exit_status(pidfd: &OwnedFd) -> io::Result<Option<ExitStatus>> {
+    pidfd::wait(pidfd, libc::WEXITED | libc::WNOWAIT | libc::WNOHANG)
 }
 
 /// Keeps the leader's pid from being reused.

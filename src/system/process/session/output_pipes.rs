@@ -1,23 +1,19 @@
-//! The pipes of a program's output. Some are opened and registered ahead, after an earlier program
-//! has ended, because that takes 20 µs of each start.
+//! The pipes of a program's output. Some are opened and registered ahead, because that takes 20 µs
+//! of each start.
 
 use std::{
     io,
     os::fd::{AsRawFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
 };
 
 use nix::libc;
 use parking_lot::Mutex;
-use tokio::net::unix::pipe;
+use tokio::{net::unix::pipe, task};
 
 /// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
 const CAPACITY: i32 = 256 << 10;
 /// The number of programs whose pipes are opened ahead.
-const SPARES: usize = 4;
+const SPARES: usize = 8;
 
 /// The pipes of one program.
 #[derive(Debug)]
@@ -69,34 +65,26 @@ impl PipeEnds {
 /// Pipes that were opened ahead. They are registered with the runtime that refills them, in which
 /// the programs must be started.
 #[derive(Debug, Default)]
-pub struct SparePipes {
-    pipes: Mutex<Vec<OutputPipes>>,
-    is_refill_due: AtomicBool,
-}
+pub struct SparePipes(Mutex<Vec<OutputPipes>>);
 
 impl SparePipes {
     /// Returns the pipes of one program, if there are any.
     pub fn take(&self) -> Option<OutputPipes> {
-        self.pipes.lock().pop()
+        self.0.lock().pop()
     }
 
-    /// Opens more, in another task.
-    pub fn refill_soon(self: &Arc<Self>) {
-        if !self.is_refill_due.swap(true, Relaxed) {
-            let spares = self.clone();
-            tokio::spawn(async move { spares.refill() });
+    /// Opens those that are missing. Must be called in a runtime.
+    pub async fn refill(&self) {
+        while self.open_ahead() {
+            task::yield_now().await;
         }
     }
 
-    fn refill(&self) {
-        while self.pipes.lock().len() < SPARES {
-            // The start that needs some reports the error.
-            let Ok(opened) = OutputPipes::open() else {
-                break;
-            };
-            self.pipes.lock().push(opened);
-        }
-        self.is_refill_due.store(false, Relaxed);
+    /// Opens the pipes of one program, if some are missing. Returns whether it has.
+    fn open_ahead(&self) -> bool {
+        let mut pipes = self.0.lock();
+        // The start that needs some reports the error.
+        pipes.len() < SPARES && OutputPipes::open().map(|opened| pipes.push(opened)).is_ok()
     }
 }
 
@@ -108,11 +96,10 @@ mod tests {
 
     #[tokio::test]
     async fn pipes_that_were_opened_ahead_are_used_once_and_replaced() {
-        let spares = Arc::new(SparePipes::default());
+        let spares = SparePipes::default();
         assert!(spares.take().is_none());
         for _ in 0..2 {
-            spares.refill_soon();
-            tokio::task::yield_now().await;
+            spares.refill().await;
             let taken: Vec<_> = std::iter::from_fn(|| spares.take()).collect();
             assert_eq!(taken.len(), SPARES);
             for OutputPipes { mut stdout, stderr } in taken {

@@ -2,7 +2,11 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use nix::libc;
+use nix::{
+    libc,
+    sys::wait::{Id, WaitPidFlag, waitid},
+    unistd::Pid,
+};
 use tokio::{io::AsyncReadExt, time};
 
 use super::*;
@@ -53,6 +57,25 @@ async fn program_ignores_no_signal_that_the_agent_ignores() {
     let read = stdout.read_to_string(&mut status);
     time::timeout(TEST_TIMEOUT, read).await.unwrap().unwrap();
     assert_eq!(ignored(&status), "SigIgn:\t0000000000000000");
+}
+
+#[tokio::test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waits for the exit without reaping"
+)]
+async fn exit_before_the_leader_is_watched_is_known() {
+    let child = std::process::Command::new("false").spawn().unwrap();
+    let pid = Pid::from_raw(child.id().cast_signed());
+    waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+    let leader = Leader::of_child(pid).unwrap();
+    assert!(leader.has_exited());
+    leader.ended().await;
+    for _ in 0..2 {
+        assert_eq!(leader.exited().await.unwrap(), 1);
+    }
+    assert!(leader.reap() && leader.has_exited());
+    leader.exited().await.expect_err("it is reaped");
 }
 
 #[tokio::test]
