@@ -107,7 +107,7 @@ const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
 const START_TIMEOUT: Duration = Duration::from_secs(2 * EXEC_TIMEOUT.as_secs() + 1);
 
 /// Time from the start or the end of a program to the upkeep of cgroups and pipes.
-const UPKEEP_DELAY: Duration = Duration::from_millis(5);
+const UPKEEP_DELAY: Duration = Duration::from_millis(3);
 
 /// Limits, and the agent's state directory.
 #[derive(Debug, Clone)]

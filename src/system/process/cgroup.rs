@@ -54,7 +54,7 @@ const NAME_PREFIX: &str = "berth-";
 /// The mode of a [`RunCgroup`]: other users cannot list the processes of clients.
 const PRIVATE_DIRECTORY: u32 = 0o700;
 /// The number of cgroups that are created ahead.
-const SPARES: usize = 8;
+const SPARES: usize = 4;
 
 /// The directory of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tokio::{net::unix::pipe, task};
 /// The capacity of output pipes. With the kernel's default of 64 KiB, fast writers often block.
 const CAPACITY: i32 = 256 << 10;
 /// The number of programs whose pipes are opened ahead.
-const SPARES: usize = 8;
+const SPARES: usize = 4;
 
 /// The pipes of one program.
 #[derive(Debug)]
