@@ -60,10 +60,7 @@ async fn program_ignores_no_signal_that_the_agent_ignores() {
 }
 
 #[tokio::test]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waits for the exit without reaping"
-)]
+#[expect(clippy::zombie_processes, reason = "the leader reaps it")]
 async fn exit_before_the_leader_is_watched_is_known() {
     let child = std::process::Command::new("false").spawn().unwrap();
     let pid = Pid::from_raw(child.id().cast_signed());
