@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::OwnedSemaphorePermit, time};
+use tokio::time;
 
 use super::{
-    Inner, Processes, SpawnError,
+    Inner, Processes, ProgramPermit, SpawnError,
     capture::{CapturedOutput, CapturedStreams, OutputSink},
     deadline,
     handle::Process,
@@ -39,7 +39,7 @@ struct ExecWork {
     output: ProcessOutput,
     sink: OutputSink,
     lifecycle: Lifecycle,
-    permit: OwnedSemaphorePermit,
+    permit: ProgramPermit,
 }
 
 struct Outcome {
@@ -110,14 +110,12 @@ impl ExecWork {
         let is_output_open = reader.finish().await;
         // The permit is free before the client has its response, unless processes survived.
         let permit = (!is_reaped).then_some(permit);
-        Inner::keep_up_soon(&inner);
         inner.update_metrics();
         if let Some(permit) = permit {
             let shutdown = inner.shutdown.clone();
             shutdown.spawn(async move {
                 lifecycle.reap(&process).await;
                 drop(permit);
-                Inner::keep_up_soon(&inner);
                 inner.update_metrics();
             });
         }

@@ -105,7 +105,6 @@ const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// Time for the programs that are being started at the end of the session: longer than one may wait
 /// for others and for its `exec`.
 const START_TIMEOUT: Duration = Duration::from_secs(2 * EXEC_TIMEOUT.as_secs() + 1);
-
 /// Time from the start or the end of a program to the upkeep of cgroups and pipes.
 const UPKEEP_DELAY: Duration = Duration::from_millis(3);
 
@@ -167,7 +166,7 @@ struct StartedProcess {
     session: ProcessSession,
     /// The mark of its process tree.
     mark: String,
-    permit: OwnedSemaphorePermit,
+    permit: ProgramPermit,
 }
 
 /// The task of one spawned process.
@@ -177,15 +176,19 @@ struct SpawnTask {
     output: ProcessOutput,
     sink: OutputSink,
     lifecycle: Lifecycle,
-    permit: OwnedSemaphorePermit,
+    permit: ProgramPermit,
 }
 
-/// Has the cgroup of a start that fails or is cancelled removed.
-struct UpkeepOnDrop<'a>(&'a Arc<Inner>);
+/// The permission for one program: from before its start until it is reaped, or was not started.
+/// Then there is something to create and to remove for the upkeep.
+struct ProgramPermit {
+    inner: Arc<Inner>,
+    _permit: OwnedSemaphorePermit,
+}
 
-impl Drop for UpkeepOnDrop<'_> {
+impl Drop for ProgramPermit {
     fn drop(&mut self) {
-        Inner::keep_up_soon(self.0);
+        Inner::keep_up_soon(&self.inner);
     }
 }
 
@@ -235,8 +238,6 @@ impl Processes {
         let deadline = deadline(&request.launch);
         let started = self.start(request.launch, stdio, display).await?;
         if started.session.leader.was_killed_before_exec() {
-            drop(started);
-            Inner::keep_up_soon(&self.inner);
             return Err(StartError::Killed.into());
         }
         let id = ProcessId::generate();
@@ -303,13 +304,15 @@ impl Processes {
             return Err(SpawnError::ShuttingDown);
         }
         let permit = inner.permits.clone().try_acquire_owned();
-        let permit = permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?;
+        let permit = ProgramPermit {
+            inner: inner.clone(),
+            _permit: permit.map_err(|_| SpawnError::LimitReached(inner.options.max))?,
+        };
         let isolation = inner.options.isolation.as_ref();
         let own_user = isolation.and_then(Isolation::dedicated_uid);
         if own_user.is_none() || launch.as_root || launch.as_user.is_some() {
             inner.taints.program().await;
         }
-        let _upkeep = UpkeepOnDrop(inner);
         let mark = inner.run.new_mark();
         let mut program = launch::prepare(launch, stdio, display, &mark, &inner.users()).await?;
         program.cgroup = inner.run.new_cgroup();
@@ -343,7 +346,6 @@ impl SpawnTask {
         sink.end(exit.code, reader.finish().await);
         lifecycle.reap(&process).await;
         drop(permit);
-        Inner::keep_up_soon(&inner);
         inner.update_metrics();
         let id = process.id;
         let output_bytes = process.output_bytes();
