@@ -24,8 +24,9 @@ const MAX_FILE_SIZE: u64 = 64 << 30;
 /// The bytes that are written at once. A chunk has what the socket had: writing each would hand the
 /// file to another thread and back several thousand times per GiB.
 const BUFFER: usize = 512 << 10;
-/// The number of buffers of a body: one that is filled, and others that wait or are written.
-const BUFFERS: usize = 4;
+/// The buffers of a body that wait to be written, besides the one that is written and the one that
+/// is filled.
+const MAX_WAITING: usize = 2;
 
 /// Writes a body to a file, while more of it is received.
 pub(crate) struct BodyWriter {
@@ -96,8 +97,6 @@ struct FileWrites {
 struct WriteState {
     full: VecDeque<Vec<u8>>,
     empty: Vec<Vec<u8>>,
-    /// The number of full and empty buffers, and of the one being written.
-    buffers: usize,
     is_writing: bool,
     error: Option<io::Error>,
 }
@@ -106,7 +105,6 @@ impl FileWrites {
     fn push(self: &Arc<Self>, buffer: Vec<u8>) {
         let mut state = self.state.lock();
         state.full.push_back(buffer);
-        state.buffers += 1;
         if !state.is_writing {
             state.is_writing = true;
             let writes = self.clone();
@@ -114,14 +112,10 @@ impl FileWrites {
         }
     }
 
-    /// Returns a buffer, after waiting for one if there are enough already.
+    /// Returns a buffer to fill, once few enough wait to be written.
     async fn empty_buffer(&self) -> io::Result<Vec<u8>> {
         self.wait_for(|state| {
-            if let Some(buffer) = state.empty.pop() {
-                state.buffers -= 1;
-                return Some(buffer);
-            }
-            (state.buffers < BUFFERS).then(Vec::new)
+            (state.full.len() <= MAX_WAITING).then(|| state.empty.pop().unwrap_or_default())
         })
         .await
     }
@@ -210,7 +204,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         // Pieces of all positions relative to the buffers, and more than all buffers hold.
-        let lengths = [0, 1, BUFFER - 1, BUFFER, BUFFER + 1, BUFFERS * BUFFER + 7];
+        let lengths = [
+            0,
+            1,
+            BUFFER - 1,
+            BUFFER,
+            BUFFER + 1,
+            (MAX_WAITING + 2) * BUFFER + 7,
+        ];
         let body: Vec<u8> = iter::successors(Some(1_u32), |x| Some(x.wrapping_mul(0x9E37_79B1)))
             .map(|x| (x >> 24) as u8)
             .take(lengths.iter().sum())
@@ -234,7 +235,7 @@ mod tests {
         short.finish().await.expect_err("the device is full");
         let mut long = BodyWriter::new(full(), "path");
         let written = async {
-            for _ in 0..=BUFFERS {
+            for _ in 0..=MAX_WAITING + 2 {
                 long.write(&[0; BUFFER]).await?;
             }
             long.finish().await
