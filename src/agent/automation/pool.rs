@@ -40,7 +40,7 @@ use crate::{
 /// Attaching uses a core for some milliseconds, which the script needs.
 pub(super) const REFILL_DELAY: Duration = Duration::from_millis(15);
 /// The most concurrent starts while calls wait for a worker. More would only share the cores.
-const MAX_STARTS: usize = 2;
+pub(super) const MAX_STARTS: usize = 2;
 /// The delay after the first failed start, and the longest delay.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(200);
 pub(super) const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);

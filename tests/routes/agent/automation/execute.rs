@@ -272,6 +272,26 @@ async fn script_that_does_not_use_the_browser_takes_no_warm_worker() {
 }
 
 #[tokio::test]
+async fn calls_without_a_ready_worker_wait_for_the_next_one() {
+    let agent = Start::headless()
+        .with(["--warm-workers", "0"])
+        .ready()
+        .await;
+    let calls = (0..6).map(|n| {
+        let agent = &agent;
+        async move { assert_eq!(result_of(agent, &format!("return {n}")).await, n) }
+    });
+    // One that leaves while it waits takes no worker from the others.
+    let leaving = agent.post("/automation/execute");
+    let leaving = leaving.json(&json!({ "code": "return 1" }));
+    let leaving = tokio::spawn(leaving.send());
+    leaving.abort();
+    futures::future::join_all(calls).await;
+    idle_counts(&agent, 0).await;
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn page_is_the_tab_in_front() {
     let agent = Start::headless().ready().await;
     let open = |title: &str| {
