@@ -87,6 +87,7 @@ async fn state_directory_of_an_earlier_build_serves_scripts() {
     result_of(&agent, "return 1").await;
     let directory = agent.stop_keeping().await;
     let scratch = directory.path().join("state/sessions/1/scratch");
+    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0);
     // As an agent left it that was killed.
     fs::set_permissions(&scratch, Permissions::from_mode(0o711)).unwrap();
     fs::create_dir(scratch.join("1")).unwrap();

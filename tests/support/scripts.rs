@@ -1,5 +1,7 @@
 //! Runs scripts through an agent.
 
+use std::time::SystemTime;
+
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -85,6 +87,7 @@ pub fn workers(agent: &TestAgent) -> Vec<u32> {
 #[derive(Debug, PartialEq)]
 pub struct ResourceCounts {
     pub workers: usize,
+    /// The scratch directories that workers have changed.
     pub scratch: usize,
     pub tabs: usize,
     pub descriptors: usize,
@@ -93,21 +96,36 @@ pub struct ResourceCounts {
 /// The unattached workers that are ready, per warm one.
 const UNATTACHED_PER_WARM_WORKER: usize = 4;
 
+/// The most unused scratch directories that are kept without a worker.
+const MAX_KEPT_SCRATCH: usize = 16;
+
+/// Returns for each scratch directory whether something was created or removed in it.
+fn scratch_directories(agent: &TestAgent) -> Vec<bool> {
+    let all = std::fs::read_dir(agent.session_dir().join("scratch")).expect("a directory");
+    // One may be removed meanwhile.
+    all.filter_map(|entry| entry.ok()?.metadata().ok()?.modified().ok())
+        .map(|modified| modified != SystemTime::UNIX_EPOCH)
+        .collect()
+}
+
 /// Waits until the agent is idle with this many warm workers, and the unattached ones that belong
 /// to them; returns the counts.
 pub async fn idle_counts(agent: &TestAgent, warm_count: usize) -> ResourceCounts {
     let ready = warm_count * (1 + UNATTACHED_PER_WARM_WORKER);
     let mut last = None;
     until("the pool at rest", async || {
+        let scratch = scratch_directories(agent);
         let counts = ResourceCounts {
             workers: workers(agent).len(),
-            scratch: entries(&agent.session_dir().join("scratch")),
+            scratch: scratch.iter().filter(|is_changed| **is_changed).count(),
             tabs: titles(agent).await.len(),
             descriptors: descriptors(agent),
         };
         let warm = metric(agent, "berth_automation_warm_workers").await;
         let is_idle = counts.workers == ready
-            && counts.scratch == ready
+            // Attached workers create a directory for downloads.
+            && counts.scratch == warm_count
+            && (ready..=ready + MAX_KEPT_SCRATCH).contains(&scratch.len())
             && warm == warm_count as f64
             && last.as_ref() == Some(&counts);
         if is_idle {

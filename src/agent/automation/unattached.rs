@@ -97,6 +97,7 @@ impl UnattachedWorkers {
             () = self.shutdown.requested() => {}
         }
         self.discard();
+        self.scratch.discard_kept();
     }
 
     /// Runs a script. Dropping the returned future kills it.

@@ -66,10 +66,10 @@ impl UnattachedWorker {
         self.process.ended()
     }
 
-    /// Kills and reaps the process if it has not ended, and removes its scratch directory.
+    /// Kills and reaps the process if it has not ended, and releases its scratch directory.
     pub(in crate::agent::automation) async fn end(self) -> Exit {
         let exit = self.process.kill().await;
-        self.scratch.remove().await;
+        release(self.scratch, Some(&exit)).await;
         exit
     }
 
@@ -145,7 +145,7 @@ impl UnattachedSession {
         }
     }
 
-    /// Kills and reaps the process, reports to the caller, and removes the scratch directory.
+    /// Kills and reaps the process, reports to the caller, and releases the scratch directory.
     async fn shut_down(self, reason: ExitReason) {
         let UnattachedWorker {
             process,
@@ -154,18 +154,30 @@ impl UnattachedSession {
         } = self.worker;
         let mut run = self.run;
         let mut process = tokio::spawn(process.kill());
-        match reason {
+        let exit = match reason {
             // The output is complete, so the caller need not wait for the process.
-            ExitReason::Finished(result) => run.report(Outcome::from(result), false),
+            ExitReason::Finished(result) => {
+                run.report(Outcome::from(result), false);
+                process.await.ok()
+            }
             reason => {
                 drain_output(&mut events, &mut run).await;
                 let outcome = outcome_of(reason, &mut process).await;
                 run.report(outcome, false);
+                match process.is_finished() {
+                    true => None,
+                    false => process.await.ok(),
+                }
             }
-        }
-        if !process.is_finished() {
-            let _ = process.await;
-        }
-        scratch.remove().await;
+        };
+        release(scratch, exit.as_ref()).await;
+    }
+}
+
+/// Keeps the directory for another worker only if its own has certainly ended.
+async fn release(scratch: Scratch, exit: Option<&Exit>) {
+    match exit.and_then(|exit| exit.status) {
+        Some(_) => scratch.release().await,
+        None => scratch.remove().await,
     }
 }
