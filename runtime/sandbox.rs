@@ -137,6 +137,8 @@ fn apply(filter: Result<BpfProgram, BackendError>) -> Result<(), SandboxError> {
         .map_err(|err| SandboxError::Filter(err.to_string()))
 }
 
+/// None of these sets the times, the mode or the attributes of a file: by them, a directory that is
+/// kept for another worker could carry a message (`src/agent/automation/scratch.rs`).
 const ALLOWED: &[i64] = &[
     // The socket, files beneath the open directory, waiting.
     libc::SYS_read,
@@ -171,6 +173,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_ppoll,
+    libc::SYS_timerfd_settime,
     // Memory, time, random numbers, and the thread itself.
     libc::SYS_brk,
     libc::SYS_munmap,
@@ -215,6 +218,7 @@ const SETUP: &[i64] = &[
     libc::SYS_dup3,
     libc::SYS_epoll_create1,
     libc::SYS_eventfd2,
+    libc::SYS_timerfd_create,
     libc::SYS_socketpair,
     libc::SYS_ioctl,
     libc::SYS_fchownat,
@@ -320,6 +324,21 @@ mod tests {
         }
         for call in [libc::SYS_kill, libc::SYS_tgkill] {
             assert_eq!(worker[&call].len(), 1, "{call}");
+        }
+    }
+
+    #[test]
+    fn worker_cannot_set_times_mode_or_attributes_of_file() {
+        for call in [
+            libc::SYS_utimensat,
+            libc::SYS_fchmod,
+            libc::SYS_fchmodat,
+            libc::SYS_fchown,
+            libc::SYS_setxattr,
+            libc::SYS_fsetxattr,
+            libc::SYS_lsetxattr,
+        ] {
+            assert!(!template_rules().unwrap().contains_key(&call), "{call}");
         }
     }
 }

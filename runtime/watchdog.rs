@@ -9,6 +9,7 @@
 
 use std::{
     ffi::c_void,
+    io,
     os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
@@ -21,8 +22,9 @@ use deno_core::v8;
 use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
-        eventfd::{EfdFlags, EventFd},
         signal::{Signal, kill},
+        time::TimeSpec,
+        timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags},
     },
     unistd::Pid,
 };
@@ -34,9 +36,10 @@ pub(crate) struct Watchdog {
 }
 
 struct Shared {
-    deadline: Mutex<Option<Instant>>,
     fired: AtomicBool,
-    changed: EventFd,
+    /// Expires [`LOOP_GRACE_PERIOD`] after the deadline. Setting it does not wake the thread, which
+    /// would take a core from the script.
+    timer: TimerFd,
     /// The stack of the script when it was stopped.
     frames: Mutex<Vec<Frame>>,
     handle: v8::IsolateHandle,
@@ -80,11 +83,13 @@ impl Watchdog {
         socket: OwnedFd,
         handle: v8::IsolateHandle,
         context: v8::Global<v8::Context>,
-    ) -> std::io::Result<Watchdog> {
+    ) -> io::Result<Watchdog> {
         let shared = Arc::new(Shared {
-            deadline: Mutex::new(None),
             fired: AtomicBool::new(false),
-            changed: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
+            timer: TimerFd::new(
+                ClockId::CLOCK_MONOTONIC,
+                TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK,
+            )?,
             frames: Mutex::default(),
             handle,
             context: ContextHandle(context),
@@ -100,10 +105,15 @@ impl Watchdog {
     }
 
     /// Sets the deadline of the running script, or removes it.
-    pub(crate) fn set_deadline(&self, deadline: Option<Instant>) {
-        *self.shared.deadline.lock() = deadline.map(|deadline| deadline + LOOP_GRACE_PERIOD);
-        // Fails only if the counter is full, and then the thread is awake anyway.
-        let _ = self.shared.changed.write(1);
+    pub(crate) fn set_deadline(&self, deadline: Option<Instant>) -> io::Result<()> {
+        let timer = &self.shared.timer;
+        let Some(deadline) = deadline else {
+            return Ok(timer.unset()?);
+        };
+        let remaining = (deadline + LOOP_GRACE_PERIOD).saturating_duration_since(Instant::now());
+        // Zero would stop the timer.
+        let remaining = TimeSpec::from_duration(remaining.max(Duration::from_nanos(1)));
+        Ok(timer.set(Expiration::OneShot(remaining), TimerSetTimeFlags::empty())?)
     }
 
     /// Returns the stack of the script when it was stopped; empty if it was waiting.
@@ -194,43 +204,28 @@ fn frames_of(isolate: &mut v8::Isolate, context: &ContextHandle) -> Vec<Frame> {
 #[expect(clippy::disallowed_methods, reason = "runs on the watchdog thread")]
 fn run(socket: &OwnedFd, shared: &Arc<Shared>) {
     loop {
-        let remaining = shared
-            .deadline
-            .lock()
-            .map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if remaining.is_some_and(|remaining| remaining.is_zero()) {
-            *shared.deadline.lock() = None;
-            shared.fired.store(true, Ordering::Release);
-            // Leaks if the engine never handles it; the process is about to end then.
-            let argument = Arc::into_raw(shared.clone()).cast_mut().cast();
-            shared.handle.request_interrupt(handle_interrupt, argument);
-            std::thread::sleep(INTERRUPT_TIMEOUT);
-            shared.handle.terminate_execution();
-            continue;
-        }
-        let timeout = match remaining {
-            // Rounded up, so that the deadline has passed when `poll` returns.
-            Some(remaining) => {
-                PollTimeout::try_from(remaining.as_millis() + 1).unwrap_or(PollTimeout::MAX)
-            }
-            None => PollTimeout::NONE,
-        };
         let mut watched = [
             PollFd::new(
                 socket.as_fd(),
                 PollFlags::from_bits_retain(nix::libc::POLLRDHUP),
             ),
-            PollFd::new(shared.changed.as_fd(), PollFlags::POLLIN),
+            PollFd::new(shared.timer.as_fd(), PollFlags::POLLIN),
         ];
-        if poll(&mut watched, timeout).is_err() {
+        if poll(&mut watched, PollTimeout::NONE).is_err() {
             continue;
         }
         if watched[0].any().unwrap_or(true) {
             // The agent is gone, and the engine may never return control to the loop.
             let _ = kill(Pid::this(), Signal::SIGKILL);
         }
-        if watched[1].any().unwrap_or(false) {
-            let _ = shared.changed.read();
+        // The wait fails if the deadline was changed after `poll` had returned.
+        if watched[1].any().unwrap_or(false) && shared.timer.wait().is_ok() {
+            shared.fired.store(true, Ordering::Release);
+            // Leaks if the engine never handles it; the process is about to end then.
+            let argument = Arc::into_raw(shared.clone()).cast_mut().cast();
+            shared.handle.request_interrupt(handle_interrupt, argument);
+            std::thread::sleep(INTERRUPT_TIMEOUT);
+            shared.handle.terminate_execution();
         }
     }
 }

@@ -310,7 +310,8 @@ impl Worker {
         let timeout = Duration::from_millis(request.timeout_ms);
         let deadline = Instant::now() + timeout;
         self.running = Some(RunningScript { timeout, deadline });
-        self.watchdog.set_deadline(Some(deadline));
+        let set = self.watchdog.set_deadline(Some(deadline));
+        set.map_err(|error| failed(EngineError::new(error)))?;
         let missing = || Err(failed(EngineError::new("no script was prepared")));
         let script = self.prepared.take().unwrap_or_else(missing)?;
         self.engine.run(script, &request.page).map_err(failed)
@@ -338,7 +339,8 @@ impl Worker {
 
     /// Reports to the agent how the script ended.
     fn finish(&mut self, ending: Ending, reusable: bool) -> Result<(), WorkerError> {
-        self.watchdog.set_deadline(None);
+        let removed = self.watchdog.set_deadline(None);
+        removed.map_err(io_error("watchdog timer"))?;
         if self.running.take().is_none() {
             // The warm-up, or no script at all: an error shows in the exit.
             return Ok(());
