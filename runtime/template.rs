@@ -100,6 +100,11 @@ pub(crate) fn run(options: Options) -> Result<(), TemplateError> {
     // Every fork has the memory that this has touched.
     worker::load_warm_up(&mut engine)?;
     heap.complete();
+    // Without symbolic links, as the workers need it.
+    let scratch = options
+        .scratch
+        .canonicalize()
+        .map_err(io_error("scratch directory"))?;
     let limits = Limits {
         heap_mb: options.heap_mb,
         scratch_mb: options.scratch_mb,
@@ -113,7 +118,7 @@ pub(crate) fn run(options: Options) -> Result<(), TemplateError> {
         return Err(TemplateError::Threads(threads - 1));
     }
     sandbox::restrict_template()?;
-    while let Some(request) = receive(&options.scratch)? {
+    while let Some(request) = receive(&scratch)? {
         match fork() {
             Ok(None) => return work(engine, request, limits),
             Ok(Some(pid)) => reply(&ForkReply::Forked { pid: pid.as_raw() })?,

@@ -33,9 +33,11 @@ pub(crate) struct Files {
 }
 
 impl Files {
+    /// Opens the directory. Its path must be absolute and without symbolic links: the agent
+    /// compares the paths that scripts name with it.
     pub(crate) fn open(scratch: &Path, scratch_mb: u32) -> io::Result<Self> {
         Ok(Files {
-            path: scratch.canonicalize()?,
+            path: scratch.to_owned(),
             directory: Dir::open_ambient_dir(scratch, cap_std::ambient_authority())?,
             quota_bytes: u64::from(scratch_mb) << 20,
             used: Usage::default(),
