@@ -382,7 +382,6 @@ async fn failed_request_names_its_reason() {
         ),
         with_headers("{ a: '日本' }"),
         with_headers("{ a: 'b'.repeat(100 << 10) }"),
-        with_headers("Object.fromEntries(Array.from({ length: 1001 }, (_, i) => ['h' + i, '']))"),
     ]);
     let errors = result_of(&agent, &errors).await;
     let expected = json!([
@@ -399,7 +398,6 @@ async fn failed_request_names_its_reason() {
         "apiRequestContext.fetch: EINVAL: invalid method",
         "apiRequestContext.get: EINVAL: invalid character in the value of a header",
         "apiRequestContext.get: EFBIG: the URL and the headers have more than 256 KiB",
-        "apiRequestContext.get: EINVAL: more than 1000 headers",
     ]);
     assert_eq!(errors, expected);
     agent.stop().await;

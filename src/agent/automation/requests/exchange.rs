@@ -191,3 +191,26 @@ fn response_of(id: u32, head: &Parts) -> HttpResponse {
 fn characters(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| char::from(*byte)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_headers_is_bounded() {
+        let with_headers = |count: usize| {
+            let headers = (0..count).map(|n| (format!("h{n}"), String::new()));
+            let request = HttpRequest {
+                id: 1,
+                method: "GET".to_owned(),
+                url: "http://127.0.0.1/".to_owned(),
+                headers: headers.collect(),
+                insecure: false,
+            };
+            to_request(request, Bytes::new())
+        };
+        assert_eq!(with_headers(MAX_HEADERS).unwrap().headers.len(), 1000);
+        let error = with_headers(MAX_HEADERS + 1).map(drop).unwrap_err();
+        assert_eq!(error.to_string(), "more than 1000 headers");
+    }
+}
