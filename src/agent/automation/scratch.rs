@@ -173,6 +173,12 @@ mod tests {
         fs::read_dir(directory).unwrap().count()
     }
 
+    fn empty_root() -> (tempfile::TempDir, ScratchRoot) {
+        let state = tempfile::tempdir().unwrap();
+        let root = ScratchRoot::open(&state.path().join("scratch"), Gid::effective());
+        (state, root.unwrap())
+    }
+
     #[test]
     fn leftovers_are_removed_at_start_and_directories_on_drop() {
         let state = tempfile::tempdir().unwrap();
@@ -190,15 +196,13 @@ mod tests {
 
     #[tokio::test]
     async fn only_unused_directory_is_kept_for_next_worker() {
-        let state = tempfile::tempdir().unwrap();
-        let root = state.path().join("scratch");
-        let scratch_root = ScratchRoot::open(&root, Gid::effective()).unwrap();
+        let (_state, scratch_root) = empty_root();
         let unused = scratch_root.create().unwrap();
         let path = unused.path().to_owned();
         // What a worker does with it.
         chown(&path, None, None).unwrap();
         unused.release().await;
-        assert_eq!(count(&root), 1);
+        assert_eq!(count(scratch_root.path()), 1);
         for leaves_file in [true, false] {
             let scratch = scratch_root.create().unwrap();
             assert_eq!(scratch.path() == path, leaves_file);
@@ -208,32 +212,28 @@ mod tests {
                 fs::remove_file(file).unwrap();
             }
             scratch.release().await;
-            assert_eq!(count(&root), 0);
+            assert_eq!(count(scratch_root.path()), 0);
         }
     }
 
     #[tokio::test]
     async fn kept_directories_are_bounded_and_discarded_at_the_end() {
-        let state = tempfile::tempdir().unwrap();
-        let root = state.path().join("scratch");
-        let scratch_root = ScratchRoot::open(&root, Gid::effective()).unwrap();
+        let (_state, scratch_root) = empty_root();
         let all = [(); MAX_KEPT + 1].map(|()| scratch_root.create().unwrap());
         for scratch in all {
             scratch.release().await;
         }
-        assert_eq!(count(&root), MAX_KEPT);
+        assert_eq!(count(scratch_root.path()), MAX_KEPT);
         let last = scratch_root.create().unwrap();
         scratch_root.discard_kept();
-        assert_eq!(count(&root), 1);
+        assert_eq!(count(scratch_root.path()), 1);
         last.release().await;
-        assert_eq!(count(&root), 0);
+        assert_eq!(count(scratch_root.path()), 0);
     }
 
     #[tokio::test]
     async fn kept_directory_with_file_of_another_process_is_removed() {
-        let state = tempfile::tempdir().unwrap();
-        let root = state.path().join("scratch");
-        let scratch_root = ScratchRoot::open(&root, Gid::effective()).unwrap();
+        let (_state, scratch_root) = empty_root();
         let scratch = scratch_root.create().unwrap();
         let path = scratch.path().to_owned();
         scratch.release().await;

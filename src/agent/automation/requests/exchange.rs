@@ -211,6 +211,9 @@ mod tests {
         };
         assert_eq!(with_headers(MAX_HEADERS).unwrap().headers.len(), 1000);
         let error = with_headers(MAX_HEADERS + 1).map(drop).unwrap_err();
-        assert_eq!(error.to_string(), "more than 1000 headers");
+        assert_eq!(
+            (error.code(), error.to_string().as_str()),
+            ("EINVAL", "more than 1000 headers")
+        );
     }
 }
