@@ -2,8 +2,8 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import esbuild from 'esbuild';
-import { sliceCoreBundle } from './bundle/slice.mjs';
-import { patches, replacements } from './bundle/replacements.mjs';
+import { lineLimit, sliceCoreBundle } from './bundle/slice.mjs';
+import { pageScripts, patches, replacements } from './bundle/replacements.mjs';
 
 const here = import.meta.dirname;
 const dist = path.join(here, 'dist');
@@ -18,7 +18,7 @@ fs.rmSync(dist, { recursive: true, force: true });
 fs.mkdirSync(dist, { recursive: true });
 
 const sliced = path.join(dist, 'core.mjs');
-fs.writeFileSync(sliced, sliceCoreBundle(path.join(upstream, 'lib/coreBundle.js'), { replacements, patches, version: installed }));
+fs.writeFileSync(sliced, sliceCoreBundle(path.join(upstream, 'lib/coreBundle.js'), { replacements, patches, pageScripts, version: installed }));
 
 // Modules of Node: from npm if a faithful one exists, else from src/node. Those do what Playwright needs and reject the rest by
 // name.
@@ -67,11 +67,10 @@ const result = await esbuild.build({
   define: { __dirname: '"/playwright-core/lib"', 'process.env.NODE_ENV': '"production"' },
   treeShaking: true,
   legalComments: 'none',
-  // Names are kept, since Playwright derives error prefixes from them. Very long lines slow the load in QuickJS down by a factor of
-  // five.
+  // Names are kept, since Playwright derives error prefixes from them.
   minifyWhitespace: true,
   minifySyntax: true,
-  lineLimit: 160,
+  lineLimit,
   metafile: true,
   logLevel: 'warning',
 });

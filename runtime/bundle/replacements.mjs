@@ -1,5 +1,6 @@
 // Removes the parts of Playwright that a client attached over CDP never needs. `replacements` are new bodies for the initialisers
-// of modules (which assign the names that the module declares); `patches` are single edits. Both fail the build if upstream changes.
+// of modules (which assign the names that the module declares); `patches` are single edits; `pageScripts` names modules that hold a
+// script for pages, which is minified. All fail the build if upstream changes.
 const core = 'packages/playwright-core/src/';
 const utils = 'packages/utils/';
 const refuse = (what) => `throw new Error(${JSON.stringify(`${what} is not available in a script`)});`;
@@ -157,3 +158,6 @@ export const patches = {
     ],
   ],
 };
+
+// Every document whose elements a script uses has to parse this script of 330 kB first.
+export const pageScripts = [`${core}generated/injectedScriptSource.ts`];

@@ -1,19 +1,25 @@
 // playwright-core's coreBundle.js is an esbuild bundle of lazily initialised CommonJS-like modules. This converts it into one
 // ES module for tree shaking, with some of its modules replaced. Every step fails if it does not find its target.
 import fs from 'node:fs';
+import vm from 'node:vm';
+import esbuild from 'esbuild';
 
 const moduleHeading = /^\/\/ ((?:packages|node_modules|[\w.\-@]+)\/[^\n]*\.(?:ts|tsx|js|cjs|mjs|json))$/gm;
 const initialiser = /^var (init_\w+) = __esm\(\{\n {2}("[^"]+")\(\) \{/m;
 
-export function sliceCoreBundle(file, { replacements, patches, version }) {
+// Very long lines slow the load in QuickJS down by a factor of five.
+export const lineLimit = 160;
+
+export function sliceCoreBundle(file, { replacements, patches, pageScripts, version }) {
   const parts = splitModules(withoutExports(fs.readFileSync(file, 'utf8')));
-  const missing = new Set([...Object.keys(replacements), ...Object.keys(patches)]);
+  const missing = new Set([...Object.keys(replacements), ...Object.keys(patches), ...pageScripts]);
   const out = [];
   for (const [name, source] of parts) {
     missing.delete(name);
     let code = source;
     if (patches[name]) code = patch(name, code, patches[name]);
     if (name in replacements) code = replaceBody(name, code, replacements[name].replaceAll('%VERSION%', version));
+    if (pageScripts.includes(name)) code = minifyPageScript(name, code);
     out.push(shakable(name, code));
   }
   if (missing.size) throw new Error(`coreBundle.js lacks the modules: ${[...missing].join(', ')}`);
@@ -57,6 +63,18 @@ function replaceBody(name, code, body) {
   if (end < 0) throw new Error(`${name} has no initialiser to replace`);
   const [, init, path] = match;
   return `${code.slice(0, match.index)}var ${init} = __esm({\n  ${path}() {\n${body}\n  }\n});\n${code.slice(end + 5)}`;
+}
+
+/** Minifies the script for pages that a module has as a string. Its errors keep their names, which messages contain. */
+function minifyPageScript(name, code) {
+  const literals = [...code.matchAll(/^ {4}\w+ = ('.*');$/gm)].map(([, literal]) => literal);
+  if (literals.length !== 1) throw new Error(`${name} has ${literals.length} strings, expected one`);
+  const script = vm.runInNewContext(literals[0]);
+  const named = script.replace(/(\w+) = class (?:\w+ )?extends Error \{/g, '$& name = "$1";');
+  if (/extends Error \{(?! name = )/.test(named)) throw new Error(`${name} has an error without a name`);
+  // In a function, names at the top level are shortened as well. No directive of the script takes effect there.
+  const { code: minified } = esbuild.transformSync(`(module => {;${named}\n})(module);`, { minify: true, lineLimit });
+  return code.replace(literals[0], () => JSON.stringify(minified));
 }
 
 /** Marks functions without side effects as pure, so that unused modules are removed. */

@@ -14,6 +14,7 @@ await attempt(() => page.goto('http://127.0.0.1:1/'));
 await attempt(() => page.waitForSelector('#x', { timeout: 200 }));
 await attempt(() => page.screenshot({ path: '/etc/x.png' }));
 await attempt(() => page.locator('>>bad[').click());
+await attempt(() => page.locator('role=button[foo').click());
 await attempt(() => page.addScriptTag({ path: '/etc/passwd' }));
 await attempt(() => playwright.chromium.launch());
 await attempt(() => context.tracing.start());
