@@ -106,7 +106,11 @@ pub(super) async fn begin(program: NextProgram, sessions: Sessions, shutdown: Sh
             continue;
         }
         let agent = sessions.current().agent;
-        if let Some(in_use) = in_use_for_long(&agent).await {
+        let used = tokio::select! {
+            used = in_use_for_long(&agent) => used,
+            () = shutdown.requested() => return,
+        };
+        if let Some(in_use) = used {
             if reported.replace(in_use) != Some(in_use) {
                 tracing::info!(in_use, "the agent is replaced when this has ended");
             }

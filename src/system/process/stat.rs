@@ -52,6 +52,11 @@ pub struct ProcStat {
     pub is_kernel_thread: bool,
     /// Whether it ends or has ended, and has executed no program since its fork.
     pub ends_unexecuted: bool,
+    /// Whether exec has removed its last program, and its environment, and has not set up the next
+    /// one yet. Never if the agent may not read the addresses of its memory.
+    pub is_in_exec: bool,
+    /// Whether its environment has variables. Never if the agent may not read those addresses.
+    pub has_variables: bool,
     /// Start time in clock ticks since boot. Together with the pid it identifies a process.
     pub start_ticks: u64,
     /// CPU time in clock ticks, including that of reaped children.
@@ -86,15 +91,19 @@ impl ProcStat {
         let signed = |number: usize| field(number)?.parse::<i64>().ok();
         let unsigned = |number: usize| signed(number).and_then(|n| u64::try_from(n).ok());
         let flags = signed(9)?;
-        let ends_unexecuted = flags & EXITING != 0 && flags & NOT_EXECUTED != 0;
+        let (is_kernel_thread, is_exiting) = (flags & KERNEL_THREAD != 0, flags & EXITING != 0);
+        // Exec sets this start of the code after the environment. Programs may choose any number.
+        let has_code = field(26)? != "0";
         Some(ProcStat {
             pid: std::str::from_utf8(pid).ok()?.parse().ok()?,
             state: field(3)?.chars().next()?,
             parent: i32::try_from(signed(4)?).ok()?,
             group: i32::try_from(signed(5)?).ok()?,
             session: i32::try_from(signed(6)?).ok()?,
-            is_kernel_thread: flags & KERNEL_THREAD != 0,
-            ends_unexecuted,
+            is_kernel_thread,
+            ends_unexecuted: is_exiting && flags & NOT_EXECUTED != 0,
+            is_in_exec: !has_code && !is_kernel_thread && !is_exiting,
+            has_variables: field(50)? != field(51)?,
             cpu_ticks: unsigned(14)? + unsigned(15)? + unsigned(16)? + unsigned(17)?,
             start_ticks: unsigned(22)?,
             resident_pages: unsigned(24)?,
@@ -158,6 +167,26 @@ mod tests {
     }
 
     #[test]
+    fn process_without_code_is_in_exec_unless_it_never_has_code() {
+        assert!(stat(0x0040_0000).is_in_exec);
+        let (kernel_thread, exiting) = (0x0420_8060, 0x0040_0004);
+        assert!(!stat(kernel_thread).is_in_exec && !stat(exiting).is_in_exec);
+    }
+
+    #[test]
+    fn program_without_code_of_its_own_is_parsed() {
+        // The kernel's start of the code is the greatest number then.
+        let line = format!(
+            "7 (a) S {}{} {}",
+            "0 ".repeat(22),
+            u64::MAX,
+            "9 ".repeat(26)
+        );
+        let stat = ProcStat::parse(line.as_bytes()).unwrap();
+        assert!(!stat.is_in_exec && !stat.has_variables);
+    }
+
+    #[test]
     fn kernel_thread_differs_from_a_process_whose_session_is_not_visible() {
         // Flags of a kworker and of a shell.
         assert!(stat(0x0420_8060).is_kernel_thread);
@@ -169,5 +198,6 @@ mod tests {
         let stat = ProcStat::of(std::process::id().cast_signed()).unwrap();
         assert_eq!(stat.parent, nix::unistd::getppid().as_raw());
         assert!(!stat.has_ended() && stat.resident_pages > 0);
+        assert!(!stat.is_in_exec && stat.has_variables);
     }
 }

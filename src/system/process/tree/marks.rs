@@ -4,6 +4,8 @@ use std::{
     collections::{HashMap, HashSet},
     fs::{self, File},
     io::{self, BufRead, BufReader, Read},
+    thread,
+    time::{Duration, Instant},
 };
 
 use nix::{errno::Errno, unistd::Pid};
@@ -17,6 +19,11 @@ const MAX_MARKS: usize = 4;
 const VARIABLE_BYTES: usize = MARK.len() + 1 + MARK_BYTES;
 /// The bytes that are read at once.
 const CHUNK_BYTES: usize = 16 << 10;
+/// The time that a search waits for processes in the middle of exec, which the file system may
+/// delay.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay before such a process is read again.
+const EXEC_RETRY_DELAY: Duration = Duration::from_millis(1);
 
 type Mark = [u8; MARK_BYTES];
 
@@ -137,21 +144,51 @@ fn key(process: &ProcStat) -> ProcessKey {
     (process.pid, process.start_ticks)
 }
 
-/// Returns whether a process has a mark that starts with `prefix`. Blocks while it reads the
-/// environments of all processes.
+/// Returns whether a process has a mark that starts with `prefix`. One that is in the middle of
+/// exec for [`EXEC_TIMEOUT`], or whose environment cannot be read, counts as marked, unless the
+/// agent may not read it. Blocks while it reads the environments of all processes.
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read.
 pub(super) fn is_any_marked(prefix: &str) -> io::Result<bool> {
+    let deadline = Instant::now() + EXEC_TIMEOUT;
     for entry in fs::read_dir("/proc")? {
-        // Others are no processes, or have ended.
-        let marks = File::open(entry?.path().join("environ")).and_then(find_marks);
-        let marks = marks.ok().flatten().unwrap_or_default();
-        if marks.iter().any(|mark| mark.starts_with(prefix.as_bytes())) {
+        let pid = entry?.file_name().to_str().and_then(|pid| pid.parse().ok());
+        if pid.is_some_and(|pid| may_be_marked(pid, prefix, deadline)) {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "runs on a thread for blocking work"
+)]
+fn may_be_marked(pid: i32, prefix: &str, deadline: Instant) -> bool {
+    loop {
+        let environment = File::open(format!("/proc/{pid}/environ"));
+        match environment.and_then(find_marks) {
+            Ok(Some(marks)) => {
+                let mut marks = marks.iter();
+                return marks.any(|mark| mark.starts_with(prefix.as_bytes()));
+            }
+            Ok(None) => {
+                let process = ProcStat::of(pid);
+                let replaced = process.filter(|now| now.is_in_exec || now.has_variables);
+                let Some(process) = replaced else {
+                    return false;
+                };
+                if Instant::now() > deadline {
+                    return process.is_in_exec;
+                }
+                thread::sleep(EXEC_RETRY_DELAY);
+            }
+            Err(error) => {
+                return error.kind() != io::ErrorKind::PermissionDenied && !has_ended(&error);
+            }
+        }
+    }
 }
 
 /// Returns whether an error of a file in `/proc/<pid>` means that the process has ended.
@@ -229,15 +266,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn process_with_a_mark_is_found_until_it_ends() {
-        let prefix = format!("{}.", uuid::Uuid::new_v4());
-        let mut command = tokio::process::Command::new("sleep");
-        let mark = format!("{prefix}{}", uuid::Uuid::new_v4());
-        let marked = command.arg("1000").env(MARK, mark).kill_on_drop(true);
-        let mut child = marked.spawn().unwrap();
-        assert!(is_any_marked(&prefix).unwrap());
-        child.kill().await.unwrap();
-        assert!(!is_any_marked(&prefix).unwrap());
+    async fn process_with_a_mark_is_found_from_its_start_to_its_end() {
+        // Some of them are in the middle of exec when the search reads them. Setting the user makes
+        // the start wait until the memory of this process is replaced.
+        let user = nix::unistd::getuid().as_raw();
+        for _ in 0..32 {
+            let prefix = format!("{}.", uuid::Uuid::new_v4());
+            let mut command = tokio::process::Command::new("sleep");
+            let mark = format!("{prefix}{}", uuid::Uuid::new_v4());
+            let marked = command.arg("1000").env(MARK, mark).uid(user);
+            let mut child = marked.kill_on_drop(true).spawn().unwrap();
+            assert!(is_any_marked(&prefix).unwrap());
+            child.kill().await.unwrap();
+            assert!(!is_any_marked(&prefix).unwrap());
+        }
     }
 
     #[test]

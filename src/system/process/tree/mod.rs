@@ -50,7 +50,8 @@ pub fn start_threads() -> io::Result<()> {
     killer::start().map(drop)
 }
 
-/// Returns whether a process has a [`MARK`] that starts with `prefix`.
+/// Returns whether a process has a [`MARK`] that starts with `prefix`, or may have one because its
+/// environment cannot be read. Waits a few seconds for processes that are in the middle of exec.
 ///
 /// # Errors
 /// Fails if `/proc` cannot be read.
